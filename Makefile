@@ -1,0 +1,65 @@
+# `make` alone prints the targets below; the text after `##` is their help.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: help
+help:
+	@echo "Lakestate: usage is 'make TARGET'"
+	@echo
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Create .venv with the pinned packages and check for Java 17+ (at once when done before)
+	@scripts/require-java
+	@scripts/setup
+
+.PHONY: demo
+demo: setup ## Show Lakestate at work on local files
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+.PHONY: test
+test: setup ## Run the tests and doctests; ARGS="-k fence" chooses some
+	@$(BIN)/pytest -q $(ARGS)
+
+.PHONY: lint
+lint: setup ## Check format, style, types and layers
+	@$(MAKE) --no-print-directory --keep-going lint-format lint-style lint-types lint-layers
+
+# The four parts of `lint`; pre-commit runs the same ones.
+.PHONY: lint-format lint-style lint-types lint-layers
+lint-format:
+	@$(BIN)/ruff format --check --quiet . || { echo "Formatting differs: run 'make format'"; exit 1; }
+lint-style:
+	@$(BIN)/ruff check --quiet --output-format=concise .
+lint-types:
+	@$(BIN)/mypy
+lint-layers:
+	@$(BIN)/lint-imports --no-logo
+
+.PHONY: format
+format: setup ## Format the code and apply the safe style fixes
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+.PHONY: bench
+bench: setup ## Run the benchmarks; ONLY=manifest chooses one
+	@$(BIN)/python -m benchmarks $(ONLY)
+
+# pytest-timeout is off here: a soak test bounds itself by SOAK_MINUTES.
+.PHONY: soak
+soak: export SOAK_MINUTES := $(or $(SOAK_MINUTES),10)
+soak: setup ## Run the long tests; SOAK_MINUTES=10 bounds them, SEEDS=1,2 repeats given seeds
+	@$(BIN)/pytest --soak -m soak --timeout=0 $(ARGS)
+
+.PHONY: proto
+proto: setup ## Regenerate the Protobuf classes and stubs from proto/
+	@$(BIN)/python scripts/generate-proto
+
+.PHONY: clean
+clean: ## Remove .venv, caches and built files
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf dist build spark-warehouse metastore_db derby.log benchmarks/results
+	@find src tests benchmarks examples scripts -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,221 @@
+"""Subtask metadata and manifests between frozen values and stored bytes.
+
+These are the only two kinds of Protobuf objects in a job. Whoever has bytes of one calls
+`decode_manifest` or `decode_subtask` at once and holds frozen values from there on.
+"""
+
+from __future__ import annotations
+
+from lakestate.codec.files import key_range, key_range_message, object_ref, object_ref_message
+from lakestate.codec.messages import (
+    checked_format,
+    converted,
+    format_message,
+    parsed,
+    serialised,
+    unknown_fields,
+    with_unknown,
+)
+from lakestate.codec.tables import table_config, table_config_message, table_files, table_files_message
+from lakestate.errors import CorruptionError
+from lakestate.protocol.metadata import (
+    CompletionStatus,
+    FormatVersion,
+    Manifest,
+    NamedBytes,
+    OperatorEntry,
+    SinkPreCommit,
+    SourceOffsets,
+    StateSummary,
+    SubtaskEntry,
+    SubtaskMetadata,
+)
+from lakestate.protocol.values import Epoch, Generation
+from lakestate.v1 import checkpoint_pb2
+
+MANIFEST = "manifest"
+SUBTASK = "subtask metadata"
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of a manifest object."""
+    message = checkpoint_pb2.Manifest(
+        format=format_message(manifest.format, MANIFEST),
+        job_id=manifest.job_id,
+        epoch=manifest.epoch,
+        generation=manifest.generation,
+        parent=manifest.parent,
+        started_ms=manifest.started_ms,
+        finished_ms=manifest.finished_ms,
+        status=checkpoint_pb2.CompletionStatus.ValueType(manifest.status),
+        min_epoch=manifest.min_epoch,
+        watermark_us=manifest.watermark_us,
+        operators=[_operator_message(entry) for entry in manifest.operators],
+        sources=[_source_message(source) for source in manifest.sources],
+        sinks=[_sink_message(sink) for sink in manifest.sinks],
+        engine_files=[
+            checkpoint_pb2.NamedBytes(name=file.name, data=file.data) for file in manifest.engine_files
+        ],
+    )
+    return serialised(with_unknown(message, manifest.unknown_fields))
+
+
+def decode_manifest(data: bytes, object_name: str, job_id: str) -> Manifest:
+    """The manifest in an object's bytes. Raises an error that names the object otherwise."""
+    message = parsed(checkpoint_pb2.Manifest(), data, object_name, MANIFEST)
+    version = checked_format(message.format, MANIFEST, object_name)
+    _check_job(message.job_id, job_id, MANIFEST, object_name)
+    return converted(lambda known: _manifest(known, version), message, object_name, MANIFEST)
+
+
+def encode_subtask(metadata: SubtaskMetadata) -> bytes:
+    """The bytes of a subtask metadata object."""
+    message = checkpoint_pb2.SubtaskCheckpointMetadata(
+        format=format_message(metadata.format, SUBTASK),
+        job_id=metadata.job_id,
+        operator_id=metadata.operator_id,
+        subtask_index=metadata.subtask_index,
+        parallelism=metadata.parallelism,
+        epoch=metadata.epoch,
+        generation=metadata.generation,
+        attempt=metadata.attempt,
+        key_range=key_range_message(metadata.key_range),
+        started_ms=metadata.started_ms,
+        finished_ms=metadata.finished_ms,
+        watermark_us=metadata.watermark_us,
+        then_stop=metadata.then_stop,
+        bytes_written=metadata.bytes_written,
+        configs=[table_config_message(config) for config in metadata.configs],
+        tables=[table_files_message(files) for files in metadata.tables],
+    )
+    return serialised(with_unknown(message, metadata.unknown_fields))
+
+
+def decode_subtask(data: bytes, object_name: str, job_id: str) -> SubtaskMetadata:
+    """The subtask metadata in an object's bytes. Raises an error that names the object otherwise."""
+    message = parsed(checkpoint_pb2.SubtaskCheckpointMetadata(), data, object_name, SUBTASK)
+    version = checked_format(message.format, SUBTASK, object_name)
+    _check_job(message.job_id, job_id, SUBTASK, object_name)
+    return converted(lambda known: _subtask(known, version, object_name), message, object_name, SUBTASK)
+
+
+def _check_job(found: str, expected: str, kind: str, object_name: str) -> None:
+    if found != expected:
+        raise CorruptionError(
+            f"{kind} of another job", object_name=object_name, found=repr(found), expected=repr(expected)
+        )
+
+
+def _manifest(message: checkpoint_pb2.Manifest, version: FormatVersion) -> Manifest:
+    return Manifest(
+        job_id=message.job_id,
+        epoch=Epoch(message.epoch),
+        generation=Generation(message.generation),
+        parent=Epoch(message.parent) if message.HasField("parent") else None,
+        started_ms=message.started_ms,
+        finished_ms=message.finished_ms,
+        min_epoch=Epoch(message.min_epoch),
+        watermark_us=message.watermark_us if message.HasField("watermark_us") else None,
+        status=CompletionStatus(message.status),
+        operators=tuple(_operator(entry) for entry in message.operators),
+        sources=tuple(_source(source) for source in message.sources),
+        sinks=tuple(SinkPreCommit(sink.sink_id, sink.data, unknown_fields(sink)) for sink in message.sinks),
+        engine_files=tuple(NamedBytes(file.name, file.data) for file in message.engine_files),
+        format=version,
+        unknown_fields=unknown_fields(message),
+    )
+
+
+def _subtask(
+    message: checkpoint_pb2.SubtaskCheckpointMetadata, version: FormatVersion, object_name: str
+) -> SubtaskMetadata:
+    return SubtaskMetadata(
+        job_id=message.job_id,
+        operator_id=message.operator_id,
+        subtask_index=message.subtask_index,
+        parallelism=message.parallelism,
+        epoch=Epoch(message.epoch),
+        generation=Generation(message.generation),
+        attempt=message.attempt,
+        key_range=key_range(message.key_range),
+        started_ms=message.started_ms,
+        finished_ms=message.finished_ms,
+        watermark_us=message.watermark_us if message.HasField("watermark_us") else None,
+        then_stop=message.then_stop,
+        bytes_written=message.bytes_written,
+        configs=tuple(table_config(config, object_name) for config in message.configs),
+        tables=tuple(table_files(files, object_name) for files in message.tables),
+        format=version,
+        unknown_fields=unknown_fields(message),
+    )
+
+
+def _operator_message(entry: OperatorEntry) -> checkpoint_pb2.OperatorCheckpointMetadata:
+    message = checkpoint_pb2.OperatorCheckpointMetadata(
+        operator_id=entry.operator_id,
+        parallelism=entry.parallelism,
+        subtasks=[_entry_message(subtask) for subtask in entry.subtasks],
+        watermark_us=entry.watermark_us,
+    )
+    return with_unknown(message, entry.unknown_fields)
+
+
+def _operator(message: checkpoint_pb2.OperatorCheckpointMetadata) -> OperatorEntry:
+    return OperatorEntry(
+        operator_id=message.operator_id,
+        parallelism=message.parallelism,
+        subtasks=tuple(_entry(subtask) for subtask in message.subtasks),
+        watermark_us=message.watermark_us if message.HasField("watermark_us") else None,
+        unknown_fields=unknown_fields(message),
+    )
+
+
+def _entry_message(entry: SubtaskEntry) -> checkpoint_pb2.SubtaskEntry:
+    summary = entry.summary
+    message = checkpoint_pb2.SubtaskEntry(
+        subtask_index=entry.subtask_index,
+        key_range=key_range_message(entry.key_range),
+        metadata=object_ref_message(entry.metadata),
+        summary=checkpoint_pb2.StateSummary(
+            file_count=summary.file_count,
+            row_count=summary.row_count,
+            size_bytes=summary.size_bytes,
+            bytes_written=summary.bytes_written,
+        ),
+    )
+    return with_unknown(message, entry.unknown_fields)
+
+
+def _entry(message: checkpoint_pb2.SubtaskEntry) -> SubtaskEntry:
+    summary = message.summary
+    return SubtaskEntry(
+        subtask_index=message.subtask_index,
+        key_range=key_range(message.key_range),
+        metadata=object_ref(message.metadata),
+        summary=StateSummary(
+            summary.file_count, summary.row_count, summary.size_bytes, summary.bytes_written
+        ),
+        unknown_fields=unknown_fields(message),
+    )
+
+
+def _source_message(source: SourceOffsets) -> checkpoint_pb2.SourceOffsets:
+    message = checkpoint_pb2.SourceOffsets(
+        source=source.source, offsets=source.offsets, watermark_us=source.watermark_us
+    )
+    return with_unknown(message, source.unknown_fields)
+
+
+def _source(message: checkpoint_pb2.SourceOffsets) -> SourceOffsets:
+    return SourceOffsets(
+        source=message.source,
+        offsets=message.offsets,
+        watermark_us=message.watermark_us if message.HasField("watermark_us") else None,
+        unknown_fields=unknown_fields(message),
+    )
+
+
+def _sink_message(sink: SinkPreCommit) -> checkpoint_pb2.SinkPreCommit:
+    return with_unknown(
+        checkpoint_pb2.SinkPreCommit(sink_id=sink.sink_id, data=sink.data), sink.unknown_fields
+    )

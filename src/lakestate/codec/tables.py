@@ -1,0 +1,210 @@
+"""Table declarations and table checkpoints between frozen values and Protobuf.
+
+Both travel in an envelope that names the table type and holds the message of that type as bytes.
+`checked_table_type` is the guard: metadata of one type is never decoded as another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import assert_never
+
+from lakestate.codec.files import file_ref, file_ref_message
+from lakestate.codec.messages import parsed, serialised, unknown_fields, with_unknown
+from lakestate.errors import IncompatibleStateError
+from lakestate.protocol.metadata import Column, TableConfig, TableFiles, TableType
+from lakestate.v1 import tables_pb2
+
+
+def checked_table_type(found: int, expected: TableType, object_name: str) -> None:
+    """Refuse metadata of another table type, by name."""
+    if found == expected:
+        return
+    known = found in TableType.__members__.values()
+    raise IncompatibleStateError(
+        "table metadata is of another type",
+        object_name=object_name,
+        found=TableType(found).name if known else f"unknown table type {found}",
+        expected=expected.name,
+        action="declare the table with the type it was stored with",
+    )
+
+
+def table_config_message(config: TableConfig) -> tables_pb2.TableConfig:
+    """To Protobuf."""
+    message = tables_pb2.TableConfig(
+        name=config.name,
+        table_type=tables_pb2.TableType.ValueType(config.table_type),
+        state_version=config.state_version,
+        description=config.description,
+        config=_typed_config_bytes(config),
+    )
+    return with_unknown(message, config.unknown_fields)
+
+
+def table_config(message: tables_pb2.TableConfig, object_name: str) -> TableConfig:
+    """From Protobuf. The object name is for the error."""
+    table_type = _known_type(message.table_type, f"{object_name} (table {message.name})")
+    plain = TableConfig(
+        name=message.name,
+        table_type=table_type,
+        state_version=message.state_version,
+        description=message.description,
+        unknown_fields=unknown_fields(message),
+    )
+    return _with_typed_config(plain, message.config, object_name)
+
+
+def table_files_message(files: TableFiles) -> tables_pb2.TableCheckpointMetadata:
+    """To Protobuf."""
+    return tables_pb2.TableCheckpointMetadata(
+        table=files.table,
+        table_type=tables_pb2.TableType.ValueType(files.table_type),
+        data=_typed_files_bytes(files),
+    )
+
+
+def table_files(message: tables_pb2.TableCheckpointMetadata, object_name: str) -> TableFiles:
+    """From Protobuf. The object name is for the error."""
+    where = f"{object_name} (table {message.table})"
+    table_type = _known_type(message.table_type, where)
+    match table_type:
+        case TableType.GLOBAL_KEYED:
+            data = parsed(tables_pb2.GlobalKeyedTableCheckpoint(), message.data, where, "table checkpoint")
+            commit = data.commit_data if data.HasField("commit_data") else None
+            return TableFiles(
+                message.table,
+                table_type,
+                tuple(map(file_ref, data.files)),
+                commit_data=commit,
+                unknown_fields=unknown_fields(data),
+            )
+        case TableType.KEYED:
+            keyed = parsed(tables_pb2.KeyedTableCheckpoint(), message.data, where, "table checkpoint")
+            return TableFiles(
+                message.table,
+                table_type,
+                tuple(map(file_ref, keyed.files)),
+                unknown_fields=unknown_fields(keyed),
+            )
+        case TableType.TIME_KEY:
+            timed = parsed(tables_pb2.TimeKeyTableCheckpoint(), message.data, where, "table checkpoint")
+            expired = timed.expired_before_us if timed.HasField("expired_before_us") else None
+            return TableFiles(
+                message.table,
+                table_type,
+                tuple(map(file_ref, timed.files)),
+                expired_before_us=expired,
+                unknown_fields=unknown_fields(timed),
+            )
+        case _:
+            assert_never(table_type)
+
+
+def _typed_files_bytes(files: TableFiles) -> bytes:
+    refs = [file_ref_message(file) for file in files.files]
+    message: (
+        tables_pb2.GlobalKeyedTableCheckpoint
+        | tables_pb2.KeyedTableCheckpoint
+        | tables_pb2.TimeKeyTableCheckpoint
+    )
+    match files.table_type:
+        case TableType.GLOBAL_KEYED:
+            message = tables_pb2.GlobalKeyedTableCheckpoint(files=refs, commit_data=files.commit_data)
+        case TableType.KEYED:
+            message = tables_pb2.KeyedTableCheckpoint(files=refs)
+        case TableType.TIME_KEY:
+            message = tables_pb2.TimeKeyTableCheckpoint(files=refs, expired_before_us=files.expired_before_us)
+        case _:
+            assert_never(files.table_type)
+    return serialised(with_unknown(message, files.unknown_fields))
+
+
+def _typed_config_bytes(config: TableConfig) -> bytes:
+    keys = [_column_message(column) for column in config.key_columns]
+    values = [_column_message(column) for column in config.value_columns]
+    match config.table_type:
+        case TableType.GLOBAL_KEYED:
+            return serialised(
+                tables_pb2.GlobalKeyedTableConfig(
+                    key=keys[0], value=values[0], uses_two_phase_commit=config.uses_two_phase_commit
+                )
+            )
+        case TableType.KEYED:
+            return serialised(
+                tables_pb2.KeyedTableConfig(
+                    key_columns=keys,
+                    value_columns=values,
+                    routing_columns=config.routing_columns,
+                    ttl_us=config.ttl_us,
+                    time_column=config.time_column,
+                )
+            )
+        case TableType.TIME_KEY:
+            return serialised(
+                tables_pb2.TimeKeyTableConfig(
+                    key_columns=keys,
+                    value_columns=values,
+                    routing_columns=config.routing_columns,
+                    time_column=config.time_column or "",
+                    retention_us=config.retention_us,
+                )
+            )
+        case _:
+            assert_never(config.table_type)
+
+
+def _with_typed_config(plain: TableConfig, data: bytes, object_name: str) -> TableConfig:
+    where = f"{object_name} (table {plain.name})"
+    match plain.table_type:
+        case TableType.GLOBAL_KEYED:
+            one = parsed(tables_pb2.GlobalKeyedTableConfig(), data, where, "table configuration")
+            return replace(
+                plain,
+                key_columns=_columns([one.key]),
+                value_columns=_columns([one.value]),
+                uses_two_phase_commit=one.uses_two_phase_commit,
+            )
+        case TableType.KEYED:
+            keyed = parsed(tables_pb2.KeyedTableConfig(), data, where, "table configuration")
+            return replace(
+                plain,
+                key_columns=_columns(keyed.key_columns),
+                value_columns=_columns(keyed.value_columns),
+                routing_columns=tuple(keyed.routing_columns),
+                ttl_us=keyed.ttl_us if keyed.HasField("ttl_us") else None,
+                time_column=keyed.time_column if keyed.HasField("time_column") else None,
+            )
+        case TableType.TIME_KEY:
+            timed = parsed(tables_pb2.TimeKeyTableConfig(), data, where, "table configuration")
+            return replace(
+                plain,
+                key_columns=_columns(timed.key_columns),
+                value_columns=_columns(timed.value_columns),
+                routing_columns=tuple(timed.routing_columns),
+                time_column=timed.time_column,
+                retention_us=timed.retention_us if timed.HasField("retention_us") else None,
+            )
+        case _:
+            assert_never(plain.table_type)
+
+
+def _known_type(number: int, where: str) -> TableType:
+    if number in TableType.__members__.values():
+        return TableType(number)
+    raise IncompatibleStateError(
+        "unknown table type",
+        object_name=where,
+        found=number,
+        expected=", ".join(f"{known.value} ({known.name})" for known in TableType),
+        action="use a newer version of Lakestate",
+    )
+
+
+def _column_message(column: Column) -> tables_pb2.Column:
+    return tables_pb2.Column(name=column.name, type=column.type, nullable=column.nullable)
+
+
+def _columns(messages: Iterable[tables_pb2.Column]) -> tuple[Column, ...]:
+    return tuple(Column(message.name, message.type, message.nullable) for message in messages)

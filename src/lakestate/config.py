@@ -1,0 +1,137 @@
+"""Values that people write in configuration: sizes, durations, and where a store is.
+
+Data only. Nothing here opens a connection; `lakestate.storage.open_store` does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+from urllib.parse import urlsplit
+
+from lakestate.errors import InvalidInputError
+
+_UNIT_BYTES = {
+    "b": 1,
+    "kb": 1000,
+    "mb": 1000**2,
+    "gb": 1000**3,
+    "tb": 1000**4,
+    "kib": 1024,
+    "mib": 1024**2,
+    "gib": 1024**3,
+    "tib": 1024**4,
+}
+_UNIT_US = {
+    "us": 1,
+    "microsecond": 1,
+    "ms": 1_000,
+    "millisecond": 1_000,
+    "s": 1_000_000,
+    "sec": 1_000_000,
+    "second": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "minute": 60_000_000,
+    "h": 3_600_000_000,
+    "hour": 3_600_000_000,
+    "d": 86_400_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
+
+
+def size_bytes(size: int | str) -> int:
+    """A size as people write it, in bytes.
+
+    >>> size_bytes("128MB"), size_bytes("1.5 KiB"), size_bytes(42)
+    (128000000, 1536, 42)
+    """
+    if isinstance(size, int) and not isinstance(size, bool):
+        if size < 0:
+            raise InvalidInputError("a size cannot be negative", found=size)
+        return size
+    number, unit = _split_quantity(size, "size", '"128MB", "64 MiB" or a number of bytes')
+    if unit.lower() not in _UNIT_BYTES:
+        raise InvalidInputError("unknown unit of size", found=repr(size), expected=", ".join(_UNIT_BYTES))
+    return round(number * _UNIT_BYTES[unit.lower()])
+
+
+def duration_us(duration: timedelta | str) -> int:
+    """A duration as people write it, in microseconds.
+
+    >>> duration_us("10 seconds"), duration_us("1.5h"), duration_us(timedelta(minutes=1))
+    (10000000, 5400000000, 60000000)
+    """
+    if isinstance(duration, timedelta):
+        if duration < timedelta(0):
+            raise InvalidInputError("a duration cannot be negative", found=duration)
+        return duration // timedelta(microseconds=1)
+    number, unit = _split_quantity(duration, "duration", '"10 seconds", "5 min" or a timedelta')
+    singular = unit.lower().removesuffix("s") if len(unit) > 2 else unit.lower()
+    if singular not in _UNIT_US:
+        raise InvalidInputError("unknown unit of time", found=repr(duration), expected=", ".join(_UNIT_US))
+    return round(number * _UNIT_US[singular])
+
+
+def _split_quantity(text: object, what: str, example: str) -> tuple[float, str]:
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise InvalidInputError(f"not a {what}", found=repr(text), expected=example)
+    return float(match[1]), match[2]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long a store keeps trying when the fault may pass (timeouts, 429, 5xx).
+
+    The deadline bounds the whole call, attempts and waits included. Waits double from
+    `backoff_first_ms` to `backoff_max_ms`, each shortened by a random share so that many
+    subtasks that failed together do not come back together.
+    """
+
+    deadline_ms: int = 60_000
+    attempt_timeout_ms: int = 20_000
+    backoff_first_ms: int = 50
+    backoff_max_ms: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Where a store is and how to reach it. Picklable; never shows a credential.
+
+    `options` are the store's own settings by name (for S3: `endpoint`, `region`,
+    `access_key_id`, `secret_access_key`, …). What is not given comes from the environment.
+
+    >>> StoreConfig("s3://bucket/state", {"region": "eu-west-1", "secret_access_key": "s3cr3t"})
+    StoreConfig('s3://bucket/state', options=region, secret_access_key)
+    """
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict, compare=True)
+    retry: RetryPolicy = RetryPolicy()
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.username or parts.password or "@" in parts.netloc:
+            raise InvalidInputError(
+                "a store URL must not carry credentials",
+                object_name=f"{parts.scheme}://***@{parts.hostname or ''}{parts.path}",
+                action="pass them as options or through the environment",
+            )
+        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+
+    def __repr__(self) -> str:
+        names = ", ".join(sorted(self.options))
+        return f"StoreConfig({self.url!r}, options={names or 'none'})"
+
+    def __hash__(self) -> int:
+        return hash((self.url, tuple(sorted(self.options.items())), self.retry))
+
+    def __reduce__(self) -> tuple[type[StoreConfig], tuple[str, dict[str, str], RetryPolicy]]:
+        # A mapping proxy does not pickle; Spark ships this value to every executor.
+        return (StoreConfig, (self.url, dict(self.options), self.retry))

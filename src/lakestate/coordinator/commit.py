@@ -1,0 +1,42 @@
+"""Committing the sinks of a published epoch. Idempotent, and only with a permit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lakestate.errors import InvalidInputError, OutcomeUnknownError
+from lakestate.protocol.metadata import Manifest, SinkPreCommit
+from lakestate.protocol.publication import CommitPermit
+from lakestate.protocol.records import CommittedRecord
+from lakestate.tables.job_objects import JobObjects
+
+Committer = Callable[[CommitPermit, SinkPreCommit], None]
+"""Makes the output of one sink visible. Called again after a crash: doing it twice is success."""
+
+
+def commit_epoch(
+    job: JobObjects, permit: CommitPermit, manifest: Manifest, committers: Mapping[str, Committer]
+) -> None:
+    """Commit every sink of the epoch, then leave the marker that says so."""
+    unknown = sorted({sink.sink_id for sink in manifest.sinks} - committers.keys())
+    if unknown:
+        raise InvalidInputError(
+            f"epoch {manifest.epoch} has output of sinks that this job does not have",
+            object_name=job.shown(permit.manifest.path),
+            found=", ".join(unknown),
+            expected=", ".join(sorted(committers)) or "no sink",
+            action="start once with these sinks, so that their output is committed, then remove them",
+        )
+    for sink in manifest.sinks:
+        committers[sink.sink_id](permit, sink)
+    record = permit.record
+    marker = CommittedRecord(job.job_id, record.epoch, record.generation, record.manifest)
+    _leave_marker(job, marker)
+
+
+def _leave_marker(job: JobObjects, marker: CommittedRecord) -> None:
+    try:
+        job.store.create(job.full(job.paths.committed(marker.epoch)), marker.encode())
+    except OutcomeUnknownError:
+        # The marker only saves work: without it the next start commits once more.
+        return

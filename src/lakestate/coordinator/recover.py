@@ -1,0 +1,141 @@
+"""Finding where a job stands: read the newest epochs, ask `resolve`, and answer with its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+from lakestate.errors import CorruptionError, FencedError, IncompatibleStateError, NotFoundError
+from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.publication import CommitPermit, Fenced
+from lakestate.protocol.records import CommittedRecord, EpochRecord, GenerationRecord
+from lakestate.protocol.resolve import (
+    Damaged,
+    ObservedEpoch,
+    Refuse,
+    ReplayCommit,
+    Resume,
+    StartFresh,
+    resolve,
+)
+from lakestate.protocol.values import Epoch
+from lakestate.tables.job_objects import JobObjects
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredEpoch:
+    """The epoch to go on after. `permit` is there if its commit must be finished first."""
+
+    record: EpochRecord
+    manifest: Manifest
+    permit: CommitPermit | None
+
+
+def recover(job: JobObjects, mine: GenerationRecord) -> RecoveredEpoch | None:
+    """The epoch that the job stands at, or None if it never published one."""
+    observed, manifests = _observe(job)
+    decision = resolve(mine.generation, observed)
+    match decision:
+        case StartFresh():
+            return None
+        case Resume(record):
+            return RecoveredEpoch(record, manifests[record.epoch], None)
+        case ReplayCommit(permit):
+            return RecoveredEpoch(permit.record, manifests[permit.epoch], permit)
+        case Refuse():
+            raise _refused(decision)
+        case Fenced(by):
+            raise FencedError(
+                "another driver has published after us",
+                found=f"generation {by}",
+                expected=f"{mine.generation}",
+            )
+        case _:
+            assert_never(decision)
+
+
+def open_epoch(job: JobObjects, epoch: Epoch) -> tuple[EpochRecord, Manifest]:
+    """A published epoch for reading, if it may still be opened.
+
+    The boundary is read after the manifest: if it has passed the epoch in the meantime, the
+    epoch's files may be going away under us.
+    """
+    record = job.read_epoch(epoch)
+    if record is None:
+        raise _not_open(job, epoch)
+    manifest = job.read_manifest(record)
+    boundary = job.read_boundary()
+    if boundary is not None and epoch < boundary.record.oldest:
+        if epoch not in {tag.epoch for tag in job.read_tags()}:
+            raise _not_open(job, epoch)
+    return record, manifest
+
+
+def _observe(job: JobObjects) -> tuple[list[ObservedEpoch], dict[Epoch, Manifest]]:
+    observed: list[ObservedEpoch] = []
+    manifests: dict[Epoch, Manifest] = {}
+    for epoch in _openable_newest_first(job):
+        seen, manifest = _observe_epoch(job, epoch)
+        observed.append(seen)
+        if manifest is not None:
+            manifests[epoch] = manifest
+            break
+    return observed, manifests
+
+
+def _openable_newest_first(job: JobObjects) -> Iterator[Epoch]:
+    boundary = job.read_boundary()
+    oldest = Epoch(1) if boundary is None else boundary.record.oldest
+    return (epoch for epoch in reversed(job.list_epochs()) if epoch >= oldest)
+
+
+def _observe_epoch(job: JobObjects, epoch: Epoch) -> tuple[ObservedEpoch, Manifest | None]:
+    try:
+        record = job.read_epoch(epoch)
+        if record is None:
+            raise CorruptionError("epoch record vanished", object_name=job.paths.epoch_record(epoch))
+    except (CorruptionError, IncompatibleStateError) as damage:
+        return ObservedEpoch(epoch, _damaged(damage)), None
+    try:
+        manifest = job.read_manifest(record)
+    except (CorruptionError, IncompatibleStateError) as damage:
+        return ObservedEpoch(epoch, record, _damaged(damage)), None
+    return ObservedEpoch(epoch, record, committed=_is_committed(job, record)), manifest
+
+
+def _is_committed(job: JobObjects, record: EpochRecord) -> bool:
+    try:
+        marker = job.read_committed(record.epoch)
+    except (CorruptionError, IncompatibleStateError):
+        # Committing again is harmless; believing a damaged marker is not.
+        return False
+    return marker == CommittedRecord(job.job_id, record.epoch, record.generation, record.manifest)
+
+
+def _damaged(error: CorruptionError | IncompatibleStateError) -> Damaged:
+    return Damaged(error.object_name or "unknown object", str(error))
+
+
+def _refused(decision: Refuse) -> CorruptionError:
+    offered = (
+        "no older epoch is intact"
+        if decision.newest_good is None
+        else f"epoch {decision.newest_good} is the newest intact one"
+    )
+    return CorruptionError(
+        f"epoch {decision.epoch} is published but cannot be restored",
+        object_name=decision.damage.object_name,
+        found=decision.damage.reason,
+        action=f"restore the object; {offered}, but output after it may be committed already",
+    )
+
+
+def _not_open(job: JobObjects, epoch: Epoch) -> NotFoundError:
+    epochs = job.list_epochs()
+    return NotFoundError(
+        f"epoch {epoch} cannot be opened",
+        object_name=job.shown(job.paths.epoch_record(epoch)),
+        found=f"epochs {epochs[0]} to {epochs[-1]}" if epochs else "no published epoch",
+        action="open one of those, or a tag",
+    )

@@ -1,0 +1,103 @@
+"""The one error tree of Lakestate, grouped by what a caller should do.
+
+Every error has a stable `code`, names the object it is about, and says what was found, what was
+expected and what to do next. All errors pickle, because Spark ships them between processes.
+Standard library only: every layer imports this module.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LakestateError(Exception):
+    """Base of all errors raised on purpose by Lakestate.
+
+    >>> error = NotFoundError("no such epoch", object_name="epochs/0000000007.json",
+    ...                       found="epochs 1 to 5", action="open one of those")
+    >>> print(error)
+    no such epoch: epochs/0000000007.json; found epochs 1 to 5; open one of those [not_found]
+    """
+
+    code: ClassVar[str] = "error"
+
+    def __init__(
+        self,
+        summary: str,
+        *,
+        object_name: str | None = None,
+        found: object = None,
+        expected: object = None,
+        action: str | None = None,
+    ) -> None:
+        # Only the summary goes through `args`: unpickling calls the class with it and then
+        # restores the rest from `__dict__`.
+        super().__init__(summary)
+        self.summary = summary
+        self.object_name = object_name
+        self.found = None if found is None else str(found)
+        self.expected = None if expected is None else str(expected)
+        self.action = action
+
+    def __str__(self) -> str:
+        head = self.summary if self.object_name is None else f"{self.summary}: {self.object_name}"
+        details = [
+            f"found {self.found}" if self.found is not None else None,
+            f"expected {self.expected}" if self.expected is not None else None,
+            self.action,
+        ]
+        return "; ".join([head, *(part for part in details if part)]) + f" [{self.code}]"
+
+
+class ConflictError(LakestateError):
+    """Somebody else changed the object first. Read it again and retry."""
+
+    code = "conflict"
+
+
+class FencedError(LakestateError):
+    """A higher generation has taken over the job. Stop; nothing more may be written."""
+
+    code = "fenced"
+
+
+class NotFoundError(LakestateError):
+    """The named object does not exist."""
+
+    code = "not_found"
+
+
+class InvalidInputError(LakestateError, ValueError):
+    """What the caller passed can never work. Correct it."""
+
+    code = "invalid_input"
+
+
+class CorruptionError(LakestateError):
+    """A stored object is not what was written. It is never used."""
+
+    code = "corruption"
+
+
+class IncompatibleStateError(LakestateError):
+    """Stored state and the declared tables do not fit. Migrate, or start another job."""
+
+    code = "incompatible_state"
+
+
+class StorageUnavailableError(LakestateError):
+    """The store did not answer in time, and nothing was changed by this call. Try later."""
+
+    code = "storage_unavailable"
+
+
+class OutcomeUnknownError(LakestateError):
+    """A write was sent and its answer lost. It may or may not have happened: look first."""
+
+    code = "outcome_unknown"
+
+
+class MissingExtraError(LakestateError, ImportError):
+    """An optional dependency is not installed."""
+
+    code = "missing_extra"

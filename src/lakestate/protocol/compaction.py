@@ -1,0 +1,82 @@
+"""Which neighbouring runs of a table are worth merging. Pure.
+
+Size-tiered: runs of similar size are merged into one of the next size, so a row is rewritten a
+logarithmic number of times and the number of runs stays bounded. Only neighbours in age are
+merged, because a newer run must keep hiding what an older one says about the same key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakestate.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPolicy:
+    """When runs are merged.
+
+    A group begins at any run and grows towards older ones while the next run is not larger than
+    `size_ratio` times the group so far. A group of `files_min` is worth merging. Above
+    `files_max` runs the cheapest neighbours are merged whatever their sizes.
+    """
+
+    files_min: int = 4
+    files_max: int = 16
+    size_ratio: float = 1.5
+    size_floor_bytes: int = 64 * 1024
+    """Runs below this size count as this size: tiny ones are alike."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.files_min <= self.files_max or self.size_ratio <= 0:
+            raise InvalidInputError(
+                "not a compaction policy", found=self, expected="2 <= files_min <= files_max, size_ratio > 0"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """Merge the runs from `start` up to, not including, `stop`, counted from the newest."""
+
+    start: int
+    stop: int
+    reaches_oldest: bool
+    """True if nothing older remains, so that removed keys need no trace in the merged run."""
+
+
+def plan_compaction(sizes_bytes: Sequence[int], policy: CompactionPolicy) -> CompactionPlan | None:
+    """The merge to do, or None. `sizes_bytes` are those of the runs, newest first.
+
+    >>> plan_compaction([10, 10, 10, 10, 900], CompactionPolicy(files_min=4, size_floor_bytes=1))
+    CompactionPlan(start=0, stop=4, reaches_oldest=False)
+    >>> plan_compaction([10, 900], CompactionPolicy()) is None
+    True
+    """
+    sizes = [max(size, policy.size_floor_bytes) for size in sizes_bytes]
+    for start in range(len(sizes)):
+        stop = _tier_end(sizes, start, policy.size_ratio)
+        if stop - start >= policy.files_min:
+            return _plan(sizes, start, stop)
+    if len(sizes) > policy.files_max:
+        return _cheapest(sizes, len(sizes) - policy.files_max + 1)
+    return None
+
+
+def _tier_end(sizes: Sequence[int], start: int, ratio: float) -> int:
+    total = sizes[start]
+    stop = start + 1
+    while stop < len(sizes) and sizes[stop] <= ratio * total:
+        total += sizes[stop]
+        stop += 1
+    return stop
+
+
+def _cheapest(sizes: Sequence[int], count: int) -> CompactionPlan:
+    starts = range(len(sizes) - count + 1)
+    start = min(starts, key=lambda index: sum(sizes[index : index + count]))
+    return _plan(sizes, start, start + count)
+
+
+def _plan(sizes: Sequence[int], start: int, stop: int) -> CompactionPlan:
+    return CompactionPlan(start, stop, reaches_oldest=stop == len(sizes))

@@ -1,0 +1,129 @@
+"""Does a declared table fit what is stored under its name? Pure.
+
+Three answers: it fits, it fits after a migration that is declared, or it does not, with every
+reason at once, so that one attempt is enough to know what to change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from lakestate.protocol.metadata import Column, TableConfig
+
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Compatible:
+    """The stored files can be read as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsMigration:
+    """The stored files are of an older version that the declaration knows how to migrate."""
+
+    stored_version: int
+    declared_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Incompatible:
+    """The declaration cannot read what is stored."""
+
+    reasons: tuple[str, ...]
+
+
+Compatibility = Compatible | NeedsMigration | Incompatible
+
+
+def compatibility(
+    stored: TableConfig, declared: TableConfig, migrates_from: Collection[int] = ()
+) -> Compatibility:
+    """Compare a stored declaration with the one of the code that wants to read it.
+
+    `migrates_from` are the older versions that the declared table has a complete chain for.
+    """
+    reasons = _fixed_differences(stored, declared)
+    if stored.state_version > declared.state_version:
+        reasons.append(
+            f"stored with state version {stored.state_version}, newer than the declared "
+            f"{declared.state_version}: run the newer code"
+        )
+    elif stored.state_version < declared.state_version:
+        if stored.state_version not in migrates_from:
+            reasons.append(
+                f"no migration from state version {stored.state_version} to {declared.state_version}"
+            )
+    else:
+        reasons += _column_differences(stored, declared)
+    if reasons:
+        return Incompatible(tuple(reasons))
+    if stored.state_version == declared.state_version:
+        return Compatible()
+    return NeedsMigration(stored.state_version, declared.state_version)
+
+
+def widens(narrow: str, wide: str) -> bool:
+    """True if every value of one column type is a value of the other.
+
+    >>> widens("int", "bigint"), widens("bigint", "int"), widens("decimal(10,2)", "decimal(12,2)")
+    (True, False, True)
+    """
+    if narrow in _INTEGERS and wide in _INTEGERS:
+        return _INTEGERS.index(narrow) <= _INTEGERS.index(wide)
+    if (narrow, wide) in {
+        ("float", "double"),
+        ("int", "double"),
+        ("smallint", "double"),
+        ("tinyint", "double"),
+    }:
+        return True
+    small, large = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
+    if small and large:
+        precision, scale = int(small[1]), int(small[2])
+        wider_precision, wider_scale = int(large[1]), int(large[2])
+        return wider_scale >= scale and wider_precision - wider_scale >= precision - scale
+    return narrow == wide
+
+
+def _fixed_differences(stored: TableConfig, declared: TableConfig) -> list[str]:
+    """Differences that no migration can mend, because they decide which subtask has a row."""
+    if stored.table_type is not declared.table_type:
+        return [f"stored as {stored.table_type.name}, declared as {declared.table_type.name}"]
+    stored_types = [column.type for column in stored.key_columns]
+    declared_types = [column.type for column in declared.key_columns]
+    reasons = []
+    if stored_types != declared_types:
+        reasons.append(f"key is {_shown(stored.key_columns)}, declared {_shown(declared.key_columns)}")
+    stored_route = _positions(stored)
+    if stored_route != _positions(declared) and not reasons:
+        reasons.append(f"routed by {stored.routing_columns}, declared {declared.routing_columns}")
+    return reasons
+
+
+def _column_differences(stored: TableConfig, declared: TableConfig) -> list[str]:
+    reasons = []
+    for kind, old, new in (
+        ("key", stored.key_columns, declared.key_columns),
+        ("value", stored.value_columns, declared.value_columns),
+    ):
+        if old != new:
+            reasons.append(
+                f"{kind} columns are {_shown(old)}, declared {_shown(new)}: raise the state version "
+                "and declare the change"
+            )
+    if stored.time_column != declared.time_column:
+        reasons.append(f"time column is {stored.time_column}, declared {declared.time_column}")
+    return reasons
+
+
+def _positions(config: TableConfig) -> list[int]:
+    names = [column.name for column in config.key_columns]
+    return [names.index(name) for name in config.routing_columns if name in names]
+
+
+def _shown(columns: Collection[Column]) -> str:
+    return "(" + ", ".join(str(column) for column in columns) + ")"

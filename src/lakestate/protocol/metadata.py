@@ -1,0 +1,224 @@
+"""What is said about state: tables, subtasks and the manifest of an epoch. Pure values.
+
+The tree is manifest → subtask metadata → data files. The manifest names the metadata objects and
+sums them up; it does not repeat their file lists, so it stays small with many subtasks.
+`unknown_fields` holds what a newer minor format wrote and this version does not know, so that it
+survives being read and written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from lakestate.protocol.key_ranges import KeyRange
+from lakestate.protocol.names import checked_name
+from lakestate.protocol.values import Epoch, FileRef, Generation, ObjectRef
+
+FORMAT_MAJOR = 1
+FORMAT_MINOR = 0
+
+
+class TableType(IntEnum):
+    """The types of state tables, as they are numbered in stored metadata."""
+
+    GLOBAL_KEYED = 1
+    KEYED = 2
+    TIME_KEY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FormatVersion:
+    """A reader refuses a newer major version and ignores a newer minor one."""
+
+    major: int = FORMAT_MAJOR
+    minor: int = FORMAT_MINOR
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table, its type written as in Spark SQL."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type}" + ("" if self.nullable else " not null")
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """How a table was declared. Stored with every checkpoint, compared at every restore."""
+
+    name: str
+    table_type: TableType
+    state_version: int = 1
+    description: str = ""
+    key_columns: tuple[Column, ...] = ()
+    value_columns: tuple[Column, ...] = ()
+    routing_columns: tuple[str, ...] = ()
+    time_column: str | None = None
+    ttl_us: int | None = None
+    retention_us: int | None = None
+    uses_two_phase_commit: bool = False
+    unknown_fields: bytes = b""
+
+    def __post_init__(self) -> None:
+        checked_name("table", self.name)
+
+    @property
+    def schema_fingerprint(self) -> int:
+        """64 bits that differ when the stored columns differ."""
+        shown = [f"{self.table_type.name}"]
+        shown += [f"key {column}" for column in self.key_columns]
+        shown += [f"value {column}" for column in self.value_columns]
+        digest = hashlib.blake2b("\n".join(shown).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """One subtask's part of one table in one epoch: its files, newest first."""
+
+    table: str
+    table_type: TableType
+    files: tuple[FileRef, ...] = ()
+    expired_before_us: int | None = None
+    commit_data: bytes | None = None
+    unknown_fields: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskMetadata:
+    """Everything one subtask of one operator says about one epoch."""
+
+    job_id: str
+    operator_id: str
+    subtask_index: int
+    parallelism: int
+    epoch: Epoch
+    generation: Generation
+    attempt: str
+    key_range: KeyRange
+    started_ms: int
+    finished_ms: int
+    watermark_us: int | None = None
+    then_stop: bool = False
+    bytes_written: int = 0
+    configs: tuple[TableConfig, ...] = ()
+    tables: tuple[TableFiles, ...] = ()
+    format: FormatVersion = field(default_factory=FormatVersion)
+    unknown_fields: bytes = b""
+
+    def table(self, name: str) -> TableFiles | None:
+        """This subtask's part of a table, or None."""
+        return next((files for files in self.tables if files.table == name), None)
+
+    def config(self, name: str) -> TableConfig | None:
+        """The declaration of a table, or None."""
+        return next((config for config in self.configs if config.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class StateSummary:
+    """What a subtask's metadata adds up to, so that nobody has to read it for a total."""
+
+    file_count: int = 0
+    row_count: int = 0
+    size_bytes: int = 0
+    bytes_written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskEntry:
+    """Where the metadata of a subtask is, whose keys it holds, and what it adds up to."""
+
+    subtask_index: int
+    key_range: KeyRange
+    metadata: ObjectRef
+    summary: StateSummary = StateSummary()
+    unknown_fields: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorEntry:
+    """One operator in a manifest."""
+
+    operator_id: str
+    parallelism: int
+    subtasks: tuple[SubtaskEntry, ...]
+    watermark_us: int | None = None
+    unknown_fields: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBytes:
+    """A small file kept inside the manifest, such as one of Spark's offset logs."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffsets:
+    """How far a source was read, and its watermark."""
+
+    source: str
+    offsets: str
+    watermark_us: int | None = None
+    unknown_fields: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPreCommit:
+    """What a sink must do to commit the epoch, in the sink's own words."""
+
+    sink_id: str
+    data: bytes
+    unknown_fields: bytes = b""
+
+
+class CompletionStatus(IntEnum):
+    """How an epoch ended."""
+
+    COMPLETE = 1
+    FINAL = 2
+    """Complete, and the job was drained: its open files are closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything about one epoch, in one object."""
+
+    job_id: str
+    epoch: Epoch
+    generation: Generation
+    parent: Epoch | None
+    started_ms: int
+    finished_ms: int
+    min_epoch: Epoch
+    watermark_us: int | None = None
+    status: CompletionStatus = CompletionStatus.COMPLETE
+    operators: tuple[OperatorEntry, ...] = ()
+    sources: tuple[SourceOffsets, ...] = ()
+    sinks: tuple[SinkPreCommit, ...] = ()
+    engine_files: tuple[NamedBytes, ...] = ()
+    format: FormatVersion = field(default_factory=FormatVersion)
+    unknown_fields: bytes = b""
+
+    def operator(self, operator_id: str) -> OperatorEntry | None:
+        """An operator's entry, or None."""
+        return next((entry for entry in self.operators if entry.operator_id == operator_id), None)
+
+    @property
+    def summary(self) -> StateSummary:
+        """The sum over all operators and subtasks."""
+        parts = [subtask.summary for operator in self.operators for subtask in operator.subtasks]
+        return StateSummary(
+            sum(part.file_count for part in parts),
+            sum(part.row_count for part in parts),
+            sum(part.size_bytes for part in parts),
+            sum(part.bytes_written for part in parts),
+        )

@@ -1,0 +1,42 @@
+"""The rule for names that users choose: job, operator, table, tag.
+
+A name becomes part of an object path on every store, so it is checked once, here, before
+anything is written. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+
+from lakestate.errors import InvalidInputError
+
+NAME_CHARS_MAX = 128
+
+# No slash and no leading dot, so a name can never leave its folder; no character that a store,
+# a URL or a shell would change.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def checked_name(kind: str, name: str) -> str:
+    """The name itself, if it may be used for a `kind` of thing.
+
+    >>> checked_name("operator", "totals-v2")
+    'totals-v2'
+    >>> checked_name("job", "a/../b")
+    Traceback (most recent call last):
+    lakestate.errors.InvalidInputError: not a valid job name: 'a/../b'; expected letters, ...
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX or ".." in name:
+        raise InvalidInputError(
+            f"not a valid {kind} name",
+            object_name=_shown(name),
+            expected=f"letters, digits, '_', '-' and single '.', at most {NAME_CHARS_MAX} of them, "
+            "beginning with a letter, a digit or '_'",
+            action=f"choose another {kind} name",
+        )
+    return name
+
+
+def _shown(name: object) -> str:
+    text = repr(name)
+    return text if len(text) <= 80 else f"{text[:77]}… ({len(text)} characters)"

@@ -1,0 +1,129 @@
+"""Every object name of a job, built and recognised in one place. Pure.
+
+Data files carry a unique id; manifests and metadata objects are created only where none is, and
+take a suffix where one is. No name is ever used for two contents.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from lakestate.protocol.names import checked_name
+from lakestate.protocol.values import Epoch
+
+FENCE = "generation.json"
+BOUNDARY = "retention.json"
+EPOCH_RECORDS = "epochs/"
+CHECKPOINTS = "checkpoints/"
+TAGS = "tags/"
+
+
+class ObjectKind(Enum):
+    """What an object of a job is, told from its name."""
+
+    FENCE = "fence"
+    BOUNDARY = "retention boundary"
+    EPOCH_RECORD = "epoch record"
+    MANIFEST = "manifest"
+    COMMITTED = "commit marker"
+    SUBTASK_METADATA = "subtask metadata"
+    DATA = "data file"
+    TAG = "tag"
+    FOREIGN = "foreign object"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectName:
+    """A recognised name: its kind, and the epoch it belongs to where it has one."""
+
+    path: str
+    kind: ObjectKind
+    epoch: Epoch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The names of one job's objects, relative to the job's root.
+
+    >>> paths = Paths("totals")
+    >>> paths.root, paths.epoch_record(Epoch(3)), paths.manifest(Epoch(3))
+    ('totals', 'epochs/0000000003.json', 'checkpoints/3/manifest.pb')
+    >>> paths.data(Epoch(3), "op", "users", 0, "a1")
+    'checkpoints/3/operator-op/users-0-a1.parquet'
+    """
+
+    job_id: str
+
+    def __post_init__(self) -> None:
+        checked_name("job", self.job_id)
+
+    @property
+    def root(self) -> str:
+        """The job's folder below the checkpoint URL."""
+        return self.job_id
+
+    def epoch_record(self, epoch: Epoch) -> str:
+        """The record whose creation publishes the epoch. Padded, so that a listing is in order."""
+        return f"{EPOCH_RECORDS}{epoch:010d}.json"
+
+    def manifest(self, epoch: Epoch, attempt: str | None = None) -> str:
+        """A manifest of the epoch. Further attempts get a suffix; the epoch record names the true one."""
+        return f"{CHECKPOINTS}{epoch:d}/manifest{_suffix(attempt)}.pb"
+
+    def committed(self, epoch: Epoch) -> str:
+        """The marker that the epoch's sinks are committed."""
+        return f"{CHECKPOINTS}{epoch:d}/committed.json"
+
+    def subtask_metadata(
+        self, epoch: Epoch, operator_id: str, subtask_index: int, attempt: str | None = None
+    ) -> str:
+        """What a subtask wrote in the epoch. Further attempts get a suffix."""
+        checked_name("operator", operator_id)
+        return f"{CHECKPOINTS}{epoch:d}/operator-{operator_id}-{subtask_index}{_suffix(attempt)}.metadata"
+
+    def data(self, epoch: Epoch, operator_id: str, table: str, subtask_index: int, uid: str) -> str:
+        """A data file of a table."""
+        checked_name("operator", operator_id)
+        checked_name("table", table)
+        return f"{CHECKPOINTS}{epoch:d}/operator-{operator_id}/{table}-{subtask_index}-{uid}.parquet"
+
+    def tag(self, name: str) -> str:
+        """The tag of that name."""
+        return f"{TAGS}{checked_name('tag', name)}.json"
+
+
+def _suffix(attempt: str | None) -> str:
+    return "" if attempt is None else f".{attempt}"
+
+
+_PATTERNS = (
+    (re.compile(r"epochs/(\d{10})\.json"), ObjectKind.EPOCH_RECORD),
+    (re.compile(r"checkpoints/(\d+)/manifest(?:\.[0-9A-Za-z-]+)?\.pb"), ObjectKind.MANIFEST),
+    (re.compile(r"checkpoints/(\d+)/committed\.json"), ObjectKind.COMMITTED),
+    (re.compile(r"checkpoints/(\d+)/operator-[^/]+\.metadata"), ObjectKind.SUBTASK_METADATA),
+    (re.compile(r"checkpoints/(\d+)/operator-[^/]+/[^/]+\.parquet"), ObjectKind.DATA),
+)
+
+
+def recognise(path: str) -> ObjectName:
+    """What the object at a path below the job's root is.
+
+    >>> name = recognise("checkpoints/12/operator-op/users-0-a1.parquet")
+    >>> name.kind, name.epoch
+    (<ObjectKind.DATA: 'data file'>, Epoch(12))
+    >>> recognise("notes.txt").kind
+    <ObjectKind.FOREIGN: 'foreign object'>
+    """
+    if path == FENCE:
+        return ObjectName(path, ObjectKind.FENCE)
+    if path == BOUNDARY:
+        return ObjectName(path, ObjectKind.BOUNDARY)
+    if re.fullmatch(r"tags/[^/]+\.json", path):
+        return ObjectName(path, ObjectKind.TAG)
+    for pattern, kind in _PATTERNS:
+        match = pattern.fullmatch(path)
+        if match and 1 <= int(match[1]) < 2**32:
+            return ObjectName(path, kind, Epoch(int(match[1])))
+    return ObjectName(path, ObjectKind.FOREIGN)

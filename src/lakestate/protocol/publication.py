@@ -1,0 +1,105 @@
+"""May this driver publish an epoch, and what does the answer of the store mean? Pure.
+
+Publishing is one act: creating the epoch record. Only a decision in this module or in `resolve`
+hands out a `CommitPermit`, and nothing commits a sink without one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from lakestate.protocol.records import BoundaryRecord, EpochRecord, GenerationRecord
+from lakestate.protocol.values import Epoch, Generation, ObjectRef
+
+_ISSUER: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPermit:
+    """The right to commit the sinks of one published epoch."""
+
+    record: EpochRecord
+    _issuer: object = None
+
+    def __post_init__(self) -> None:
+        assert self._issuer is _ISSUER, "a commit permit is handed out by a decision, never made by hand"
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch that may be committed."""
+        return self.record.epoch
+
+    @property
+    def manifest(self) -> ObjectRef:
+        """The manifest that says what to commit."""
+        return self.record.manifest
+
+
+@dataclass(frozen=True, slots=True)
+class MayPublish:
+    """The fence is still ours: go on and create the epoch record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A higher generation has the job: stop and change nothing more."""
+
+    by: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The epoch is durable. Commit its sinks."""
+
+    permit: CommitPermit
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """Another manifest was published for this epoch, and it stands.
+
+    Our work is thrown away; the job starts again from that manifest, offsets included.
+    """
+
+    record: EpochRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """We created the record of an epoch that had been published and collected long ago.
+
+    Only a driver that slept through many epochs sees this. The record is void, because it is
+    older than the retention boundary; nothing may be committed.
+    """
+
+    oldest: Epoch
+
+
+def may_publish(mine: GenerationRecord, fence: GenerationRecord) -> MayPublish | Fenced:
+    """Decide from the fence, read again just before publishing."""
+    if fence.generation > mine.generation or fence.claim_id != mine.claim_id:
+        return Fenced(fence.generation)
+    return MayPublish()
+
+
+def publication(
+    ours: EpochRecord, existing: EpochRecord | None, boundary: BoundaryRecord | None
+) -> Published | Superseded | Fenced | Collected:
+    """Decide from what the creation of the epoch record answered.
+
+    `existing` is None if it was created, and otherwise what is there. `boundary` was read
+    after the creation.
+    """
+    if existing is None or existing.manifest == ours.manifest:
+        if boundary is not None and boundary.oldest > ours.epoch:
+            return Collected(boundary.oldest)
+        return Published(CommitPermit(ours if existing is None else existing, _ISSUER))
+    if existing.generation > ours.generation:
+        return Fenced(existing.generation)
+    return Superseded(existing)
+
+
+def replayed_permit(record: EpochRecord) -> CommitPermit:
+    """The permit to commit again what a published epoch may not have committed."""
+    return CommitPermit(record, _ISSUER)

@@ -1,0 +1,182 @@
+"""The JSON records of a job: fence, epoch records, commit markers, tags, retention boundary. Pure.
+
+A record says what it is and whom it belongs to, and carries a check of its own bytes. Decoding
+is strict: the bytes must be exactly what `encode` would write, so a flipped bit, a truncation or
+a record that was put in another's place is found and named, never half-read.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+from lakestate.errors import CorruptionError, IncompatibleStateError, LakestateError
+from lakestate.protocol.names import checked_name
+from lakestate.protocol.values import Epoch, Generation, ObjectRef
+
+RECORD_FORMAT = 1
+RECORD_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What all records share: a kind, a job, and a strict encoding."""
+
+    kind: ClassVar[str]
+    job_id: str
+
+    def encode(self) -> bytes:
+        """The record as canonical JSON with its own checksum, on one line."""
+        body = {"record": self.kind, "format": RECORD_FORMAT}
+        body |= {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+        return _sealed(body)
+
+    @classmethod
+    def decode(cls, data: bytes, object_name: str, job_id: str) -> Self:
+        """The record in `data`, which was read from `object_name` of the job.
+
+        Raises CorruptionError if the bytes are not a record of this kind and job.
+        """
+        body = _unsealed(data, object_name)
+        if body.get("record") != cls.kind or body.get("job_id") != job_id:
+            raise CorruptionError(
+                f"not the {cls.kind} of this job",
+                object_name=object_name,
+                found=f"{body.get('record')} of job {body.get('job_id')}",
+                expected=f"{cls.kind} of job {job_id}",
+            )
+        if body.get("format") != RECORD_FORMAT:
+            raise IncompatibleStateError(
+                f"{cls.kind} of another format",
+                object_name=object_name,
+                found=f"format {body.get('format')}",
+                expected=f"format {RECORD_FORMAT}",
+                action="use a version of Lakestate that knows this format",
+            )
+        return cls._from_body(body, object_name)
+
+    @classmethod
+    def _from_body(cls, body: dict[str, Any], object_name: str) -> Self:
+        values = {item.name: body.get(item.name) for item in fields(cls)}
+        try:
+            record = cls(**{name: _typed(name, value) for name, value in values.items()})
+        except (LakestateError, TypeError, ValueError, KeyError) as cause:
+            raise CorruptionError(
+                f"malformed {cls.kind}", object_name=object_name, found=str(cause)[:200]
+            ) from cause
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRecord(Record):
+    """The fence: the highest generation that has claimed the job, and the claim's unique id."""
+
+    kind = "generation"
+    generation: Generation
+    claim_id: str
+    claimed_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord(Record):
+    """The record whose creation publishes an epoch."""
+
+    kind = "epoch"
+    epoch: Epoch
+    generation: Generation
+    manifest: ObjectRef
+    published_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRecord(Record):
+    """The marker that an epoch's sinks are committed."""
+
+    kind = "committed"
+    epoch: Epoch
+    generation: Generation
+    manifest: ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class TagRecord(Record):
+    """A name that keeps an epoch from retention."""
+
+    kind = "tag"
+    name: str
+    epoch: Epoch
+    manifest: ObjectRef
+    created_at_ms: int
+
+    def __post_init__(self) -> None:
+        checked_name("tag", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryRecord(Record):
+    """The oldest epoch that may still be opened without a tag. Only ever advances."""
+
+    kind = "boundary"
+    oldest: Epoch
+    generation: Generation
+    change_id: str
+
+
+def _plain(value: object) -> object:
+    match value:
+        case ObjectRef():
+            return {"path": value.path, "size_bytes": value.size_bytes, "checksum": f"{value.checksum:016x}"}
+        case int():
+            return int(value)
+        case _:
+            return value
+
+
+def _typed(name: str, value: Any) -> object:
+    match name:
+        case "epoch" | "oldest":
+            return Epoch(value)
+        case "generation":
+            return Generation(value)
+        case "manifest":
+            return ObjectRef(value["path"], int(value["size_bytes"]), int(value["checksum"], 16))
+        case _ if name.endswith("_ms") and type(value) is not int:
+            raise TypeError(f"{name} is {value!r}")
+        case _ if not name.endswith("_ms") and type(value) is not str:
+            raise TypeError(f"{name} is {value!r}")
+        case _:
+            return value
+
+
+def _sealed(body: dict[str, object]) -> bytes:
+    text = json.dumps(body, separators=(",", ":"), ensure_ascii=True)
+    return f'{text[:-1]},"crc32":"{zlib.crc32(text.encode()):08x}"}}\n'.encode()
+
+
+def _unsealed(data: bytes, object_name: str) -> dict[str, Any]:
+    if len(data) > RECORD_BYTES_MAX:
+        raise CorruptionError(
+            "record is too large",
+            object_name=object_name,
+            found=f"{len(data)} bytes",
+            expected=f"at most {RECORD_BYTES_MAX}",
+        )
+    try:
+        body = json.loads(data)
+        stated = body.pop("crc32")
+        intact = isinstance(stated, str) and _sealed(body) == data
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+        raise CorruptionError(
+            "record cannot be decoded", object_name=object_name, found=f"{len(data)} bytes: {data[:40]!r}"
+        ) from cause
+    if not intact:
+        raise CorruptionError(
+            "record does not match its checksum",
+            object_name=object_name,
+            found=f"{len(data)} bytes that were changed after they were written",
+            action="restore the object, or open an epoch that does not need it",
+        )
+    assert isinstance(body, dict)
+    return body

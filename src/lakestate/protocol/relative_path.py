@@ -1,0 +1,33 @@
+"""The rule for paths read from metadata: they stay below the job's root. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from lakestate.errors import InvalidInputError
+
+PATH_BYTES_MAX = 900
+_FORBIDDEN_PARTS = frozenset(("", ".", ".."))
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f\\]+")
+
+
+def checked_relative_path(path: str) -> str:
+    """The path itself, if it names something below the root it will be joined to.
+
+    >>> checked_relative_path("checkpoints/3/manifest.pb")
+    'checkpoints/3/manifest.pb'
+    >>> checked_relative_path("../other-job/generation.json")
+    Traceback (most recent call last):
+    lakestate.errors.InvalidInputError: path leaves the job's root or is malformed: ...
+    """
+    if (
+        not _PLAIN.fullmatch(path)
+        or not _FORBIDDEN_PARTS.isdisjoint(path.split("/"))
+        or len(path.encode("utf-8", "surrogatepass")) > PATH_BYTES_MAX
+    ):
+        raise InvalidInputError(
+            "path leaves the job's root or is malformed",
+            object_name=repr(path[:120]),
+            expected="a relative path of plain parts below the job's root",
+        )
+    return path

@@ -1,0 +1,102 @@
+"""What a starting driver does, as one table from observed facts to a decision. Pure and total.
+
+| newest epoch record | its manifest | its marker | decision |
+|---|---|---|---|
+| none | – | – | `StartFresh` |
+| by a higher generation | any | any | `Fenced` |
+| readable | intact | there | `Resume` |
+| readable | intact | missing | `ReplayCommit`, then resume |
+| readable | missing or corrupt | any | `Refuse`, offering the newest good epoch |
+| unreadable | – | – | `Refuse`, offering the newest good epoch |
+
+A damaged newest epoch is never skipped silently: output of that epoch may be committed, and
+starting from an older one would write it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakestate.protocol.publication import CommitPermit, Fenced, replayed_permit
+from lakestate.protocol.records import EpochRecord
+from lakestate.protocol.values import Epoch, Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """An object that is missing or cannot be trusted, and why."""
+
+    object_name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedEpoch:
+    """What was found for one epoch whose record exists."""
+
+    epoch: Epoch
+    record: EpochRecord | Damaged
+    manifest_damage: Damaged | None = None
+    committed: bool = False
+
+    @property
+    def damage(self) -> Damaged | None:
+        """The first thing that keeps this epoch from being restored, or None."""
+        return self.record if isinstance(self.record, Damaged) else self.manifest_damage
+
+
+@dataclass(frozen=True, slots=True)
+class StartFresh:
+    """Nothing was ever published: begin with empty state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Go on after this epoch."""
+
+    record: EpochRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCommit:
+    """Finish this epoch's commit first, then go on after it."""
+
+    permit: CommitPermit
+
+    @property
+    def record(self) -> EpochRecord:
+        """The published epoch."""
+        return self.permit.record
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The newest epoch cannot be used. A person decides whether to go back to another."""
+
+    epoch: Epoch
+    damage: Damaged
+    newest_good: Epoch | None
+
+
+Resolution = StartFresh | Resume | ReplayCommit | Refuse | Fenced
+
+
+def resolve(mine: Generation, observed: Sequence[ObservedEpoch]) -> Resolution:
+    """Decide from the epochs that were found, newest first.
+
+    Only the newest is needed while it is good. If it is damaged, `observed` should hold the
+    older ones too, so that the newest good one can be offered.
+    """
+    if not observed:
+        return StartFresh()
+    newest = observed[0]
+    if newest.damage is not None:
+        good = next((epoch.epoch for epoch in observed if epoch.damage is None), None)
+        return Refuse(newest.epoch, newest.damage, good)
+    assert isinstance(newest.record, EpochRecord)
+    if newest.record.generation > mine:
+        return Fenced(newest.record.generation)
+    if newest.committed:
+        return Resume(newest.record)
+    return ReplayCommit(replayed_permit(newest.record))

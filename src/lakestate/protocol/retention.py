@@ -1,0 +1,120 @@
+"""Which epochs are kept, and which objects may be deleted. Pure.
+
+Two decisions, with a durable act between them: `next_boundary` says how far the boundary may
+advance; once the advanced boundary is stored and the tags are read again, `plan_retention`
+classifies every object before anything is deleted. It fails closed: if the metadata of any
+retained epoch cannot be read, nothing is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from lakestate.errors import InvalidInputError
+from lakestate.protocol.paths import ObjectKind, recognise
+from lakestate.protocol.resolve import Damaged
+from lakestate.protocol.values import Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """How many of the newest epochs stay restorable without a tag."""
+
+    keep_epochs: int = 10
+
+    def __post_init__(self) -> None:
+        if self.keep_epochs < 1:
+            raise InvalidInputError("retention keeps at least one epoch", found=self.keep_epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionFacts:
+    """What was observed after the boundary was stored.
+
+    `references` gives, for each retained epoch, every object that restoring it needs, or the
+    damage that keeps us from knowing.
+    """
+
+    boundary: Epoch
+    published: Collection[Epoch]
+    tagged: Collection[Epoch]
+    references: Mapping[Epoch, Collection[str] | Damaged]
+    objects: Collection[str]
+
+    @property
+    def retained(self) -> frozenset[Epoch]:
+        """The epochs that must stay restorable."""
+        return frozenset(e for e in self.published if e >= self.boundary or e in self.tagged)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """What to delete, in order: first what makes an epoch openable, then what it needed."""
+
+    boundary: Epoch
+    delete_first: tuple[str, ...]
+    delete_then: tuple[str, ...]
+    kept: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRefused:
+    """Something that must be known cannot be read, so nothing is deleted."""
+
+    damages: tuple[Damaged, ...]
+
+
+def next_boundary(current: Epoch | None, published: Sequence[Epoch], policy: RetentionPolicy) -> Epoch | None:
+    """The boundary to advance to, or None if it stays where it is.
+
+    >>> next_boundary(None, [Epoch(n) for n in range(1, 6)], RetentionPolicy(keep_epochs=2))
+    Epoch(4)
+    """
+    newest_first = sorted(published, reverse=True)
+    if len(newest_first) < policy.keep_epochs:
+        return None
+    wanted = newest_first[policy.keep_epochs - 1]
+    return wanted if current is None or wanted > current else None
+
+
+def plan_retention(facts: RetentionFacts) -> RetentionPlan | RetentionRefused:
+    """Classify every object, then say what may go.
+
+    An object is deleted only if its epoch lies before the boundary and no retained epoch needs
+    it. So an object of an epoch in flight, or of an attempt that still may be swapped in, is
+    never touched, and neither is anything whose name is not ours.
+    """
+    damages = tuple(
+        known
+        for epoch in sorted(facts.retained)
+        if isinstance(known := facts.references.get(epoch, _unread(epoch)), Damaged)
+    )
+    if damages:
+        return RetentionRefused(damages)
+    needed = _needed(facts)
+    first: list[str] = []
+    then: list[str] = []
+    kept: list[str] = []
+    foreign: list[str] = []
+    for path in sorted(facts.objects):
+        name = recognise(path)
+        if name.kind is ObjectKind.FOREIGN:
+            foreign.append(path)
+        elif name.epoch is None or name.epoch >= facts.boundary or path in needed:
+            kept.append(path)
+        elif name.kind is ObjectKind.EPOCH_RECORD:
+            (kept if name.epoch in facts.tagged else first).append(path)
+        else:
+            then.append(path)
+    return RetentionPlan(facts.boundary, tuple(first), tuple(then), tuple(kept), tuple(foreign))
+
+
+def _needed(facts: RetentionFacts) -> frozenset[str]:
+    known = (facts.references[epoch] for epoch in facts.retained)
+    return frozenset(path for paths in known if not isinstance(paths, Damaged) for path in paths)
+
+
+def _unread(epoch: Epoch) -> Damaged:
+    return Damaged(f"epoch {epoch}", "its references were not read")

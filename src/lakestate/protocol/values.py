@@ -1,0 +1,166 @@
+"""The small frozen values that every other part speaks in. Pure; validated where they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from lakestate.errors import InvalidInputError
+from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange, checked_parallelism, key_range_of
+from lakestate.protocol.names import checked_name
+from lakestate.protocol.relative_path import checked_relative_path
+
+EPOCH_MAX = 2**32 - 1
+GENERATION_MAX = 2**63 - 1
+
+
+class Epoch(int):
+    """One micro-batch, one checkpoint. The first is 1; Spark's batch id plus one.
+
+    >>> Epoch(7).next(), Epoch.of_batch(0)
+    (Epoch(8), Epoch(1))
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, number: int) -> Self:
+        """Check the number."""
+        if isinstance(number, bool) or not 1 <= number <= EPOCH_MAX:
+            raise InvalidInputError("not an epoch", found=number, expected=f"1 to {EPOCH_MAX}")
+        return super().__new__(cls, number)
+
+    @classmethod
+    def of_batch(cls, batch_id: int) -> Self:
+        """The epoch of a Spark batch."""
+        return cls(batch_id + 1)
+
+    @property
+    def batch_id(self) -> int:
+        """The Spark batch of this epoch."""
+        return int(self) - 1
+
+    def next(self) -> Epoch:
+        """The epoch after this one."""
+        return Epoch(int(self) + 1)
+
+    def __repr__(self) -> str:
+        return f"Epoch({int(self)})"
+
+    def __str__(self) -> str:
+        return str(int(self))
+
+
+class Generation(int):
+    """One start of the driver. A higher generation fences a lower one; the first is 1."""
+
+    __slots__ = ()
+
+    def __new__(cls, number: int) -> Self:
+        """Check the number."""
+        if isinstance(number, bool) or not 1 <= number <= GENERATION_MAX:
+            raise InvalidInputError("not a generation", found=number, expected=f"1 to {GENERATION_MAX}")
+        return super().__new__(cls, number)
+
+    def next(self) -> Generation:
+        """The generation after this one."""
+        return Generation(int(self) + 1)
+
+    def __repr__(self) -> str:
+        return f"Generation({int(self)})"
+
+    def __str__(self) -> str:
+        return str(int(self))
+
+
+FIRST_GENERATION = Generation(1)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """Who a subtask is.
+
+    >>> TaskInfo("job", "op", subtask_index=1, parallelism=2).key_range.last == 2**64 - 1
+    True
+    """
+
+    job_id: str
+    operator_id: str
+    subtask_index: int = 0
+    parallelism: int = 1
+    generation: Generation = FIRST_GENERATION
+
+    def __post_init__(self) -> None:
+        checked_name("job", self.job_id)
+        checked_name("operator", self.operator_id)
+        checked_parallelism(self.parallelism)
+        key_range_of(self.subtask_index, self.parallelism)
+        object.__setattr__(self, "generation", Generation(self.generation))
+
+    @property
+    def key_range(self) -> KeyRange:
+        """The routing keys this subtask owns."""
+        return key_range_of(self.subtask_index, self.parallelism)
+
+    def __str__(self) -> str:
+        return f"{self.job_id}/{self.operator_id}[{self.subtask_index}/{self.parallelism}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """A stored object and what its bytes must be. The path is relative to the job's root."""
+
+    path: str
+    size_bytes: int
+    checksum: int
+
+    def __post_init__(self) -> None:
+        checked_relative_path(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """Event times from `first_us` to `last_us`, both included, in microseconds since 1970."""
+
+    first_us: int
+    last_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """One immutable data file, and the part of it that counts.
+
+    `keys` and `times` are what the file holds. `valid_keys` and `valid_from_us` say which of
+    its rows belong to whoever holds the reference: after rescaling two subtasks refer to one
+    file, and when one of them has compacted its half, the other must not bring it back.
+    """
+
+    path: str
+    size_bytes: int
+    checksum: int
+    row_count: int
+    epoch: Epoch
+    generation: Generation
+    subtask_index: int
+    state_version: int
+    schema_fingerprint: int
+    keys: KeyRange | None = None
+    times: TimeRange | None = None
+    removed_count: int = 0
+    valid_keys: KeyRange = ALL_KEYS
+    valid_from_us: int | None = None
+    unknown_fields: bytes = b""
+
+    def __post_init__(self) -> None:
+        checked_relative_path(self.path)
+
+    def clipped_to(self, keys: KeyRange) -> FileRef | None:
+        """The same file for the holder of `keys`, or None if none of its rows count there."""
+        valid = self.valid_keys.intersection(keys)
+        if valid is None or (self.keys is not None and not self.keys.overlaps(valid)):
+            return None
+        return self if valid == self.valid_keys else replace(self, valid_keys=valid)
+
+    @property
+    def object_ref(self) -> ObjectRef:
+        """What the bytes must be."""
+        return ObjectRef(self.path, self.size_bytes, self.checksum)

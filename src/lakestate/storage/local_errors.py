@@ -1,0 +1,71 @@
+"""Errors of the operating system, said in our own error tree."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lakestate.errors import InvalidInputError, LakestateError, NotFoundError, StorageUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_BLOCKED = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY}
+_UNNAMEABLE = {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL}
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
+
+
+@contextmanager
+def reading(object_name: str) -> Iterator[None]:
+    """Translate what can go wrong when an object is read."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _ABSENT:
+            raise NotFoundError("no such object", object_name=object_name) from error
+        raise _translated(error, object_name) from error
+
+
+@contextmanager
+def writing(object_name: str) -> Iterator[None]:
+    """Translate what can go wrong when an object is written."""
+    try:
+        yield
+    except OSError as error:
+        raise _translated(error, object_name) from error
+
+
+def _translated(error: OSError, object_name: str) -> LakestateError:
+    found = error.strerror or str(error)
+    code = error.errno
+    if code in _FULL:
+        action = "nothing was written; free some space and try again"
+        return StorageUnavailableError(
+            "the disk is full", object_name=object_name, found=found, action=action
+        )
+    if code in _DENIED:
+        action = "check the owner and mode of the directory"
+        return InvalidInputError("access denied", object_name=object_name, found=found, action=action)
+    if code == errno.ELOOP:
+        return symbolic_link(object_name)
+    if code in _BLOCKED:
+        action = "on local files no object can be below another object"
+        return InvalidInputError("the path is blocked", object_name=object_name, found=found, action=action)
+    if code in _UNNAMEABLE:
+        return InvalidInputError("the file system refuses the name", object_name=object_name, found=found)
+    action = "check the disk and try again"
+    return StorageUnavailableError(
+        "the file system failed", object_name=object_name, found=found, action=action
+    )
+
+
+def symbolic_link(object_name: str) -> InvalidInputError:
+    """A link may lead out of the root, so none is followed."""
+    return InvalidInputError(
+        "a symbolic link below the store's root is not followed",
+        object_name=object_name,
+        action="make the link the root of the store, or replace it by a directory",
+    )

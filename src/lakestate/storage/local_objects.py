@@ -1,0 +1,70 @@
+"""How a file is seen as an object: its version, its description, its bytes."""
+
+from __future__ import annotations
+
+import os
+from typing import IO, TYPE_CHECKING
+
+from lakestate.errors import InvalidInputError
+from lakestate.storage.local_errors import symbolic_link
+from lakestate.storage.object_path import checked_path
+from lakestate.storage.store import ByteRange, ObjectInfo, Version
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def object_file(root: Path, path: str, object_name: str) -> Path:
+    """The file of an object, which lies below the root even if there are symbolic links."""
+    target = root / checked_path(path)
+    if target.parent.resolve() != target.parent:
+        raise symbolic_link(object_name)
+    return target
+
+
+def file_version(status: os.stat_result) -> Version:
+    """What tells this content from every other that the path had or will have.
+
+    Every write makes a new file, dated after the one that it replaces. The change time is left
+    out: it moves when a hard link comes or goes, while the content stays.
+    """
+    return Version(f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}")
+
+
+def file_info(path: str, status: os.stat_result) -> ObjectInfo:
+    """What a listing says about the file."""
+    return ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000_000, file_version(status))
+
+
+def opened(target: Path) -> IO[bytes]:
+    """The file, opened for reading. A file is never changed in place, so all reads agree."""
+    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def read_span(descriptor: int, span: ByteRange, object_name: str) -> bytes:
+    """The bytes of the span, all of them."""
+    data = os.pread(descriptor, span.length, span.start)
+    while 0 < len(data) < span.length:
+        more = os.pread(descriptor, span.length - len(data), span.start + len(data))
+        if not more:
+            break
+        data += more
+    return whole_span(data, span, object_name)
+
+
+def whole_span(data: bytes, span: ByteRange, object_name: str) -> bytes:
+    """The data itself, if the object was long enough for the span."""
+    if len(data) != span.length:
+        raise outside(span, object_name)
+    return data
+
+
+def outside(span: ByteRange, object_name: str) -> InvalidInputError:
+    """The error for a span that is not inside the object."""
+    return InvalidInputError(
+        "the object ends before the range",
+        object_name=object_name,
+        expected=f"{span.length} bytes from {span.start}",
+        action="compare the recorded size with the object's",
+    )

@@ -1,0 +1,82 @@
+"""What every kind of multipart upload agrees on: numbering, receipts, and what was completed.
+
+Pure: facts in, a value or an error out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakestate.errors import CorruptionError, InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakestate.storage.store import ObjectInfo, UploadedPart
+
+PART_NUMBER_MAX = 10_000
+"""The limit of S3, kept everywhere so that a job can move."""
+
+
+def checked_number(number: int) -> int:
+    """The number itself, if a part can have it."""
+    if not 1 <= number <= PART_NUMBER_MAX:
+        raise InvalidInputError("not a part number", found=number, expected=f"1 to {PART_NUMBER_MAX}")
+    return number
+
+
+def checked_parts(object_name: str, parts: Sequence[UploadedPart]) -> Sequence[UploadedPart]:
+    """The parts themselves, if an object can be made of them."""
+    numbers = [checked_number(part.number) for part in parts]
+    if not numbers or any(later <= earlier for earlier, later in zip(numbers, numbers[1:], strict=False)):
+        raise InvalidInputError(
+            "not the parts of an object",
+            object_name=object_name,
+            found=f"part numbers {numbers[:20]}",
+            expected="at least one part, in rising order",
+        )
+    return parts
+
+
+def total_bytes(parts: Sequence[UploadedPart]) -> int:
+    """The size of the object that the parts make."""
+    return sum(part.size_bytes for part in parts)
+
+
+def completed_before(object_name: str, there: ObjectInfo | None, parts: Sequence[UploadedPart]) -> ObjectInfo:
+    """Decide what it means that an upload is gone, from the object found in its place."""
+    if there is None:
+        raise gone_upload(object_name)
+    return whole_object(object_name, there, parts)
+
+
+def whole_object(object_name: str, there: ObjectInfo, parts: Sequence[UploadedPart]) -> ObjectInfo:
+    """The object itself, if it has the size of its parts."""
+    if there.size_bytes != total_bytes(parts):
+        raise CorruptionError(
+            "the object is not made of these parts",
+            object_name=object_name,
+            found=f"{there.size_bytes} bytes",
+            expected=f"{total_bytes(parts)} bytes",
+            action="do not use it; write the file again under another name",
+        )
+    return there
+
+
+def gone_upload(object_name: str) -> NotFoundError:
+    """The error for an upload that was aborted, or never was."""
+    return NotFoundError(
+        "no such upload, and no object in its place",
+        object_name=object_name,
+        action="it was aborted or expired: write the file again",
+    )
+
+
+def changed_part(object_name: str, part: UploadedPart) -> InvalidInputError:
+    """The error for a receipt that does not fit what the store has."""
+    return InvalidInputError(
+        f"part {part.number} of the upload is missing or was replaced",
+        object_name=object_name,
+        expected=f"{part.size_bytes} bytes with receipt {part.token}",
+        action="take the receipts from list_parts",
+    )

@@ -1,0 +1,88 @@
+"""Which object paths a store accepts.
+
+The rules are the same for every store, so that a job moves from local files to S3 unchanged.
+They are checked before any I/O: a path read from a manifest can never leave the store's root.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakestate.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakestate.storage.store import ByteRange
+
+RESERVED = ".lakestate"
+"""The folder where a store keeps what is not an object yet: temporary files, locks, parts."""
+
+PATH_BYTES_MAX = 1024
+"""The longest key that S3 takes. A store's own prefix counts too; the server refuses the rest."""
+
+PART_BYTES_MAX = 255
+"""The longest file name that Linux takes."""
+
+
+def checked_path(path: str) -> str:
+    """The path itself, if it may name an object.
+
+    >>> checked_path("epochs/0000000001.json")
+    'epochs/0000000001.json'
+    """
+    parts = path.split("/")
+    fault = _text_fault(path) or next(filter(None, map(_part_fault, parts)), None)
+    if fault is not None:
+        raise _invalid("not an object path", path, fault)
+    return path
+
+
+def checked_prefix(prefix: str) -> str:
+    """The prefix itself, if paths can begin with it. Its last part may be any beginning of a name."""
+    folders = prefix.split("/")[:-1]
+    fault = _text_fault(prefix) or next(filter(None, map(_part_fault, folders)), None)
+    if fault is not None:
+        raise _invalid("not a prefix of object paths", prefix, fault)
+    return prefix
+
+
+def checked_spans(object_name: str, spans: Sequence[ByteRange]) -> Sequence[ByteRange]:
+    """The spans themselves, if each can lie in an object. Stores disagree about empty ranges."""
+    for span in spans:
+        if span.start < 0 or span.length < 1:
+            raise InvalidInputError("not a byte range", object_name=object_name, found=span)
+    return spans
+
+
+def is_reserved(path: str) -> bool:
+    """Whether the path lies in a reserved folder, of this store or of one rooted below it."""
+    return RESERVED in path.split("/")
+
+
+def _text_fault(path: str) -> str | None:
+    if any(ord(character) < 0x20 or ord(character) == 0x7F for character in path):
+        return "a control character"
+    if any(0xD800 <= ord(character) <= 0xDFFF for character in path):
+        return "a lone surrogate, which is not text"
+    if len(path.encode()) > PATH_BYTES_MAX:
+        return f"more than {PATH_BYTES_MAX} bytes"
+    return None
+
+
+def _part_fault(part: str) -> str | None:
+    if part == "":
+        return "an empty part, or a slash at an end"
+    if part in (".", ".."):
+        return f"the part {part!r}"
+    if part == RESERVED:
+        return f"the reserved part {RESERVED!r}"
+    if len(part.encode()) > PART_BYTES_MAX:
+        return f"a part of more than {PART_BYTES_MAX} bytes"
+    return None
+
+
+def _invalid(summary: str, path: str, fault: str) -> InvalidInputError:
+    return InvalidInputError(
+        summary, object_name=repr(path[:200]), found=fault, expected="a relative path such as 'epochs/1.json'"
+    )

@@ -1,0 +1,49 @@
+"""From a URL to a store. Each back end is imported only when its scheme is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakestate.config import StoreConfig
+from lakestate.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakestate.storage.store import ObjectStore
+
+SCHEMES = ("file", "s3", "gs", "az", "memory")
+
+
+def open_store(where: StoreConfig | str, options: Mapping[str, str] | None = None) -> ObjectStore:
+    """The store at a URL. Nothing is contacted before the first operation.
+
+    >>> store = open_store("memory://example")
+    >>> store.create("greeting.txt", b"hello")
+    Created(version=Version(token='"0"'))
+    >>> store.get("greeting.txt").data
+    b'hello'
+    """
+    config = _config(where, options)
+    scheme, separator, _ = config.url.partition("://")
+    if not separator or scheme not in SCHEMES:
+        raise InvalidInputError(
+            "no store for this URL",
+            object_name=config.url,
+            expected=", ".join(f"{known}://" for known in SCHEMES),
+        )
+    if scheme == "file":
+        from lakestate.storage.local import LocalStore
+
+        return LocalStore(config)
+    from lakestate.storage.remote import ObstoreStore
+
+    return ObstoreStore(config)
+
+
+def _config(where: StoreConfig | str, options: Mapping[str, str] | None) -> StoreConfig:
+    if isinstance(where, str):
+        return StoreConfig(where, options or {})
+    if options:
+        return StoreConfig(where.url, {**where.options, **options}, where.retry)
+    return where

@@ -1,0 +1,193 @@
+"""Typed, verified access to the objects of one job: what is read is checked before it is trusted.
+
+No decisions here and no deletion order: those belong to `protocol` and `coordinator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import xxhash
+
+from lakestate.codec import decode_manifest, decode_subtask
+from lakestate.errors import CorruptionError, NotFoundError
+from lakestate.protocol.metadata import Manifest, SubtaskEntry, SubtaskMetadata
+from lakestate.protocol.paths import BOUNDARY, EPOCH_RECORDS, FENCE, TAGS, ObjectKind, Paths, recognise
+from lakestate.protocol.records import (
+    BoundaryRecord,
+    CommittedRecord,
+    EpochRecord,
+    GenerationRecord,
+    Record,
+    TagRecord,
+)
+from lakestate.protocol.values import Epoch, ObjectRef
+from lakestate.storage.store import AlreadyExists, Created, Data, ObjectStore, Swapped, Version
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[R]):
+    """A record with the version it was read at, for compare-and-swap."""
+
+    record: R
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class JobObjects:
+    """The objects of one job below a store's root. Picklable, so that subtasks can have one."""
+
+    store: ObjectStore
+    job_id: str
+
+    @property
+    def paths(self) -> Paths:
+        """The names of this job's objects."""
+        return Paths(self.job_id)
+
+    def full(self, path: str) -> str:
+        """A path below the job's root as a path below the store's root."""
+        return f"{self.job_id}/{path}"
+
+    def shown(self, path: str) -> str:
+        """A path as people find it."""
+        return f"{self.store.url}/{self.job_id}/{path}"
+
+    def create_new(self, name: Callable[[str | None], str], data: Data, attempt: str) -> ObjectRef:
+        """Write an object under its plain name, or with the attempt's suffix if that is taken.
+
+        Whoever was here before us may still be referred to, so nothing is ever overwritten.
+        """
+        path = name(None)
+        if isinstance(self.store.create(self.full(path), data), AlreadyExists):
+            path = name(attempt)
+            self.store.put(self.full(path), data)
+        return ObjectRef(path, len(data), xxhash.xxh3_64_intdigest(data))
+
+    def swap(self, path: str, record: Record, seen: Versioned[R] | None) -> bool:
+        """Replace the record that was read, or create the first. False if somebody was faster.
+
+        Raises OutcomeUnknownError if the answer was lost: read the record again to know.
+        """
+        data = record.encode()
+        if seen is None:
+            return isinstance(self.store.create(self.full(path), data), Created)
+        return isinstance(self.store.compare_and_swap(self.full(path), data, seen.version), Swapped)
+
+    def read_verified(self, ref: ObjectRef) -> bytes:
+        """The bytes of a referenced object, or CorruptionError naming it."""
+        try:
+            data = self.store.get(self.full(ref.path)).data
+        except NotFoundError as cause:
+            raise self._missing(ref) from cause
+        return self.verified(ref, data)
+
+    def read_many_verified(self, refs: Sequence[ObjectRef]) -> list[bytes]:
+        """The same for several objects, fetched in parallel."""
+        try:
+            found = self.store.get_many([self.full(ref.path) for ref in refs])
+        except NotFoundError as cause:
+            gone = next((ref for ref in refs if cause.object_name and ref.path in cause.object_name), refs[0])
+            raise self._missing(gone) from cause
+        return [self.verified(ref, item.data) for ref, item in zip(refs, found, strict=True)]
+
+    def verified(self, ref: ObjectRef, data: Data) -> bytes:
+        """The bytes themselves, if they are what the reference says."""
+        if len(data) != ref.size_bytes:
+            raise CorruptionError(
+                "object has another size than its reference says",
+                object_name=self.shown(ref.path),
+                found=f"{len(data)} bytes",
+                expected=f"{ref.size_bytes} bytes",
+                action="restore the object, or open an epoch that does not need it",
+            )
+        checksum = xxhash.xxh3_64_intdigest(data)
+        if checksum != ref.checksum:
+            raise CorruptionError(
+                "object does not match its checksum",
+                object_name=self.shown(ref.path),
+                found=f"xxh3 {checksum:016x}",
+                expected=f"xxh3 {ref.checksum:016x}",
+                action="restore the object, or open an epoch that does not need it",
+            )
+        return bytes(data)
+
+    def read_fence(self) -> Versioned[GenerationRecord] | None:
+        """The fence, or None for a job that was never started."""
+        return self._record(FENCE, GenerationRecord)
+
+    def read_boundary(self) -> Versioned[BoundaryRecord] | None:
+        """The retention boundary, or None if nothing was ever collected."""
+        return self._record(BOUNDARY, BoundaryRecord)
+
+    def read_epoch(self, epoch: Epoch) -> EpochRecord | None:
+        """The record of a published epoch, or None."""
+        found = self._record(self.paths.epoch_record(epoch), EpochRecord)
+        if found is not None and found.record.epoch != epoch:
+            raise CorruptionError(
+                "epoch record is in another's place",
+                object_name=self.shown(self.paths.epoch_record(epoch)),
+                found=f"epoch {found.record.epoch}",
+                expected=f"epoch {epoch}",
+            )
+        return None if found is None else found.record
+
+    def read_committed(self, epoch: Epoch) -> CommittedRecord | None:
+        """The marker that an epoch's sinks are committed, or None."""
+        found = self._record(self.paths.committed(epoch), CommittedRecord)
+        return None if found is None else found.record
+
+    def read_tags(self) -> tuple[TagRecord, ...]:
+        """All tags of the job."""
+        prefix = self.full(TAGS)
+        names = [info.path.removeprefix(f"{self.job_id}/") for info in self.store.list(prefix)]
+        found = [self._record(name, TagRecord) for name in names if recognise(name).kind is ObjectKind.TAG]
+        return tuple(item.record for item in found if item is not None)
+
+    def list_epochs(self) -> list[Epoch]:
+        """The epochs that have a record, oldest first."""
+        prefix = f"{self.job_id}/"
+        names = (
+            recognise(info.path.removeprefix(prefix)) for info in self.store.list(self.full(EPOCH_RECORDS))
+        )
+        return [name.epoch for name in names if name.kind is ObjectKind.EPOCH_RECORD and name.epoch]
+
+    def read_manifest(self, record: EpochRecord) -> Manifest:
+        """The manifest that an epoch record names."""
+        where = self.shown(record.manifest.path)
+        manifest = decode_manifest(self.read_verified(record.manifest), where, self.job_id)
+        if (manifest.epoch, manifest.generation) != (record.epoch, record.generation):
+            raise CorruptionError(
+                "manifest does not belong to its epoch record",
+                object_name=where,
+                found=f"epoch {manifest.epoch} of generation {manifest.generation}",
+                expected=f"epoch {record.epoch} of generation {record.generation}",
+            )
+        return manifest
+
+    def read_subtasks(self, entries: Sequence[SubtaskEntry]) -> list[SubtaskMetadata]:
+        """The metadata of several subtasks, fetched in parallel."""
+        data = self.read_many_verified([entry.metadata for entry in entries])
+        return [
+            decode_subtask(item, self.shown(entry.metadata.path), self.job_id)
+            for entry, item in zip(entries, data, strict=True)
+        ]
+
+    def _record(self, path: str, kind: type[R]) -> Versioned[R] | None:
+        try:
+            found = self.store.get(self.full(path))
+        except NotFoundError:
+            return None
+        return Versioned(kind.decode(found.data, self.shown(path), self.job_id), found.version)
+
+    def _missing(self, ref: ObjectRef) -> CorruptionError:
+        return CorruptionError(
+            "a referenced object is missing",
+            object_name=self.shown(ref.path),
+            expected=f"{ref.size_bytes} bytes",
+            action="restore the object, or open an epoch that does not need it",
+        )
