@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from lakestate.codec.files import key_range, key_range_message, object_ref, object_ref_message
 from lakestate.codec.messages import (
+    UnknownFields,
     checked_format,
     converted,
     format_message,
     parsed,
     serialised,
-    unknown_fields,
+    unknown_fields_of,
     with_unknown,
 )
 from lakestate.codec.tables import table_config, table_config_message, table_files, table_files_message
@@ -53,9 +54,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         operators=[_operator_message(entry) for entry in manifest.operators],
         sources=[_source_message(source) for source in manifest.sources],
         sinks=[_sink_message(sink) for sink in manifest.sinks],
-        engine_files=[
-            checkpoint_pb2.NamedBytes(name=file.name, data=file.data) for file in manifest.engine_files
-        ],
+        engine_files=[_engine_file_message(file) for file in manifest.engine_files],
     )
     return serialised(with_unknown(message, manifest.unknown_fields))
 
@@ -107,6 +106,7 @@ def _check_job(found: str, expected: str, kind: str, object_name: str) -> None:
 
 
 def _manifest(message: checkpoint_pb2.Manifest, version: FormatVersion) -> Manifest:
+    unknown = unknown_fields_of(message)
     return Manifest(
         job_id=message.job_id,
         epoch=Epoch(message.epoch),
@@ -117,18 +117,19 @@ def _manifest(message: checkpoint_pb2.Manifest, version: FormatVersion) -> Manif
         min_epoch=Epoch(message.min_epoch),
         watermark_us=message.watermark_us if message.HasField("watermark_us") else None,
         status=CompletionStatus(message.status),
-        operators=tuple(_operator(entry) for entry in message.operators),
-        sources=tuple(_source(source) for source in message.sources),
-        sinks=tuple(SinkPreCommit(sink.sink_id, sink.data, unknown_fields(sink)) for sink in message.sinks),
-        engine_files=tuple(NamedBytes(file.name, file.data) for file in message.engine_files),
+        operators=tuple(_operator(entry, unknown) for entry in message.operators),
+        sources=tuple(_source(source, unknown) for source in message.sources),
+        sinks=tuple(SinkPreCommit(sink.sink_id, sink.data, unknown(sink)) for sink in message.sinks),
+        engine_files=tuple(NamedBytes(file.name, file.data, unknown(file)) for file in message.engine_files),
         format=version,
-        unknown_fields=unknown_fields(message),
+        unknown_fields=unknown(message),
     )
 
 
 def _subtask(
     message: checkpoint_pb2.SubtaskCheckpointMetadata, version: FormatVersion, object_name: str
 ) -> SubtaskMetadata:
+    unknown = unknown_fields_of(message)
     return SubtaskMetadata(
         job_id=message.job_id,
         operator_id=message.operator_id,
@@ -143,10 +144,10 @@ def _subtask(
         watermark_us=message.watermark_us if message.HasField("watermark_us") else None,
         then_stop=message.then_stop,
         bytes_written=message.bytes_written,
-        configs=tuple(table_config(config, object_name) for config in message.configs),
-        tables=tuple(table_files(files, object_name) for files in message.tables),
+        configs=tuple(table_config(config, object_name, unknown) for config in message.configs),
+        tables=tuple(table_files(files, object_name, unknown) for files in message.tables),
         format=version,
-        unknown_fields=unknown_fields(message),
+        unknown_fields=unknown(message),
     )
 
 
@@ -160,13 +161,13 @@ def _operator_message(entry: OperatorEntry) -> checkpoint_pb2.OperatorCheckpoint
     return with_unknown(message, entry.unknown_fields)
 
 
-def _operator(message: checkpoint_pb2.OperatorCheckpointMetadata) -> OperatorEntry:
+def _operator(message: checkpoint_pb2.OperatorCheckpointMetadata, unknown: UnknownFields) -> OperatorEntry:
     return OperatorEntry(
         operator_id=message.operator_id,
         parallelism=message.parallelism,
-        subtasks=tuple(_entry(subtask) for subtask in message.subtasks),
+        subtasks=tuple(_entry(subtask, unknown) for subtask in message.subtasks),
         watermark_us=message.watermark_us if message.HasField("watermark_us") else None,
-        unknown_fields=unknown_fields(message),
+        unknown_fields=unknown(message),
     )
 
 
@@ -186,7 +187,7 @@ def _entry_message(entry: SubtaskEntry) -> checkpoint_pb2.SubtaskEntry:
     return with_unknown(message, entry.unknown_fields)
 
 
-def _entry(message: checkpoint_pb2.SubtaskEntry) -> SubtaskEntry:
+def _entry(message: checkpoint_pb2.SubtaskEntry, unknown: UnknownFields) -> SubtaskEntry:
     summary = message.summary
     return SubtaskEntry(
         subtask_index=message.subtask_index,
@@ -195,7 +196,7 @@ def _entry(message: checkpoint_pb2.SubtaskEntry) -> SubtaskEntry:
         summary=StateSummary(
             summary.file_count, summary.row_count, summary.size_bytes, summary.bytes_written
         ),
-        unknown_fields=unknown_fields(message),
+        unknown_fields=unknown(message),
     )
 
 
@@ -206,12 +207,12 @@ def _source_message(source: SourceOffsets) -> checkpoint_pb2.SourceOffsets:
     return with_unknown(message, source.unknown_fields)
 
 
-def _source(message: checkpoint_pb2.SourceOffsets) -> SourceOffsets:
+def _source(message: checkpoint_pb2.SourceOffsets, unknown: UnknownFields) -> SourceOffsets:
     return SourceOffsets(
         source=message.source,
         offsets=message.offsets,
         watermark_us=message.watermark_us if message.HasField("watermark_us") else None,
-        unknown_fields=unknown_fields(message),
+        unknown_fields=unknown(message),
     )
 
 
@@ -219,3 +220,7 @@ def _sink_message(sink: SinkPreCommit) -> checkpoint_pb2.SinkPreCommit:
     return with_unknown(
         checkpoint_pb2.SinkPreCommit(sink_id=sink.sink_id, data=sink.data), sink.unknown_fields
     )
+
+
+def _engine_file_message(file: NamedBytes) -> checkpoint_pb2.NamedBytes:
+    return with_unknown(checkpoint_pb2.NamedBytes(name=file.name, data=file.data), file.unknown_fields)

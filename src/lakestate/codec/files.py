@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lakestate.codec.messages import unknown_fields, with_unknown
+from lakestate.codec.messages import UnknownFields, with_unknown
 from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange
-from lakestate.protocol.values import Epoch, FileRef, Generation, ObjectRef, TimeRange
+from lakestate.protocol.values import Block, Epoch, FileRef, Generation, ObjectRef, TimeRange
 from lakestate.v1 import files_pb2
 
 
@@ -40,17 +40,21 @@ def file_ref_message(file: FileRef) -> files_pb2.FileRef:
         schema_fingerprint=file.schema_fingerprint,
         removed_count=file.removed_count,
         valid_from_us=file.valid_from_us,
+        blocks=[_block_message(block) for block in file.blocks],
+        footer_checksum=file.footer_checksum,
     )
+    # The unknown fields come first, because they may lie inside a range that the next lines fill.
+    with_unknown(message, file.unknown_fields)
     if file.keys is not None:
-        message.keys.CopyFrom(key_range_message(file.keys))
+        message.keys.MergeFrom(key_range_message(file.keys))
     if file.times is not None:
-        message.times.CopyFrom(files_pb2.TimeRange(first_us=file.times.first_us, last_us=file.times.last_us))
-    if file.valid_keys != ALL_KEYS:
-        message.valid_keys.CopyFrom(key_range_message(file.valid_keys))
-    return with_unknown(message, file.unknown_fields)
+        message.times.MergeFrom(files_pb2.TimeRange(first_us=file.times.first_us, last_us=file.times.last_us))
+    if file.valid_keys != ALL_KEYS or message.HasField("valid_keys"):
+        message.valid_keys.MergeFrom(key_range_message(file.valid_keys))
+    return message
 
 
-def file_ref(message: files_pb2.FileRef) -> FileRef:
+def file_ref(message: files_pb2.FileRef, unknown: UnknownFields) -> FileRef:
     """From Protobuf."""
     times = message.times
     return FileRef(
@@ -68,5 +72,29 @@ def file_ref(message: files_pb2.FileRef) -> FileRef:
         removed_count=message.removed_count,
         valid_keys=key_range(message.valid_keys) if message.HasField("valid_keys") else ALL_KEYS,
         valid_from_us=message.valid_from_us if message.HasField("valid_from_us") else None,
-        unknown_fields=unknown_fields(message),
+        blocks=tuple(_block(block, unknown) for block in message.blocks),
+        footer_checksum=message.footer_checksum,
+        unknown_fields=unknown(message),
+    )
+
+
+def _block_message(block: Block) -> files_pb2.Block:
+    message = files_pb2.Block(
+        start=block.start,
+        length=block.length,
+        row_count=block.row_count,
+        keys=key_range_message(block.keys),
+        checksum=block.checksum,
+    )
+    return with_unknown(message, block.unknown_fields)
+
+
+def _block(message: files_pb2.Block, unknown: UnknownFields) -> Block:
+    return Block(
+        start=message.start,
+        length=message.length,
+        row_count=message.row_count,
+        keys=key_range(message.keys),
+        checksum=message.checksum,
+        unknown_fields=unknown(message),
     )

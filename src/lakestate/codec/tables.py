@@ -6,15 +6,22 @@ Both travel in an envelope that names the table type and holds the message of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import assert_never
 
 from lakestate.codec.files import file_ref, file_ref_message
-from lakestate.codec.messages import parsed, serialised, unknown_fields, with_unknown
-from lakestate.errors import IncompatibleStateError
+from lakestate.codec.messages import (
+    UnknownFields,
+    parsed,
+    serialised,
+    unknown_fields_of,
+    with_unknown,
+)
+from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import Column, TableConfig, TableFiles, TableType
-from lakestate.v1 import tables_pb2
+from lakestate.protocol.values import FileRef
+from lakestate.v1 import files_pb2, tables_pb2
 
 
 def checked_table_type(found: int, expected: TableType, object_name: str) -> None:
@@ -43,7 +50,7 @@ def table_config_message(config: TableConfig) -> tables_pb2.TableConfig:
     return with_unknown(message, config.unknown_fields)
 
 
-def table_config(message: tables_pb2.TableConfig, object_name: str) -> TableConfig:
+def table_config(message: tables_pb2.TableConfig, object_name: str, unknown: UnknownFields) -> TableConfig:
     """From Protobuf. The object name is for the error."""
     table_type = _known_type(message.table_type, f"{object_name} (table {message.name})")
     plain = TableConfig(
@@ -51,55 +58,58 @@ def table_config(message: tables_pb2.TableConfig, object_name: str) -> TableConf
         table_type=table_type,
         state_version=message.state_version,
         description=message.description,
-        unknown_fields=unknown_fields(message),
+        unknown_fields=unknown(message),
     )
     return _with_typed_config(plain, message.config, object_name)
 
 
 def table_files_message(files: TableFiles) -> tables_pb2.TableCheckpointMetadata:
     """To Protobuf."""
-    return tables_pb2.TableCheckpointMetadata(
+    message = tables_pb2.TableCheckpointMetadata(
         table=files.table,
         table_type=tables_pb2.TableType.ValueType(files.table_type),
         data=_typed_files_bytes(files),
     )
+    return with_unknown(message, files.unknown_fields)
 
 
-def table_files(message: tables_pb2.TableCheckpointMetadata, object_name: str) -> TableFiles:
+def table_files(
+    message: tables_pb2.TableCheckpointMetadata, object_name: str, unknown: UnknownFields
+) -> TableFiles:
     """From Protobuf. The object name is for the error."""
     where = f"{object_name} (table {message.table})"
     table_type = _known_type(message.table_type, where)
+    plain = TableFiles(message.table, table_type, unknown_fields=unknown(message))
     match table_type:
         case TableType.GLOBAL_KEYED:
             data = parsed(tables_pb2.GlobalKeyedTableCheckpoint(), message.data, where, "table checkpoint")
-            commit = data.commit_data if data.HasField("commit_data") else None
-            return TableFiles(
-                message.table,
-                table_type,
-                tuple(map(file_ref, data.files)),
-                commit_data=commit,
-                unknown_fields=unknown_fields(data),
+            return replace(
+                plain,
+                files=_files(data.files, typed_unknown := unknown_fields_of(data)),
+                commit_data=data.commit_data if data.HasField("commit_data") else None,
+                typed_unknown_fields=typed_unknown(data),
             )
         case TableType.KEYED:
             keyed = parsed(tables_pb2.KeyedTableCheckpoint(), message.data, where, "table checkpoint")
-            return TableFiles(
-                message.table,
-                table_type,
-                tuple(map(file_ref, keyed.files)),
-                unknown_fields=unknown_fields(keyed),
+            return replace(
+                plain,
+                files=_files(keyed.files, typed_unknown := unknown_fields_of(keyed)),
+                typed_unknown_fields=typed_unknown(keyed),
             )
         case TableType.TIME_KEY:
             timed = parsed(tables_pb2.TimeKeyTableCheckpoint(), message.data, where, "table checkpoint")
-            expired = timed.expired_before_us if timed.HasField("expired_before_us") else None
-            return TableFiles(
-                message.table,
-                table_type,
-                tuple(map(file_ref, timed.files)),
-                expired_before_us=expired,
-                unknown_fields=unknown_fields(timed),
+            return replace(
+                plain,
+                files=_files(timed.files, typed_unknown := unknown_fields_of(timed)),
+                expired_before_us=timed.expired_before_us if timed.HasField("expired_before_us") else None,
+                typed_unknown_fields=typed_unknown(timed),
             )
         case _:
             assert_never(table_type)
+
+
+def _files(messages: Iterable[files_pb2.FileRef], unknown: UnknownFields) -> tuple[FileRef, ...]:
+    return tuple(file_ref(message, unknown) for message in messages)
 
 
 def _typed_files_bytes(files: TableFiles) -> bytes:
@@ -118,41 +128,39 @@ def _typed_files_bytes(files: TableFiles) -> bytes:
             message = tables_pb2.TimeKeyTableCheckpoint(files=refs, expired_before_us=files.expired_before_us)
         case _:
             assert_never(files.table_type)
-    return serialised(with_unknown(message, files.unknown_fields))
+    return serialised(with_unknown(message, files.typed_unknown_fields))
 
 
 def _typed_config_bytes(config: TableConfig) -> bytes:
     keys = [_column_message(column) for column in config.key_columns]
     values = [_column_message(column) for column in config.value_columns]
+    message: tables_pb2.GlobalKeyedTableConfig | tables_pb2.KeyedTableConfig | tables_pb2.TimeKeyTableConfig
     match config.table_type:
         case TableType.GLOBAL_KEYED:
-            return serialised(
-                tables_pb2.GlobalKeyedTableConfig(
-                    key=keys[0], value=values[0], uses_two_phase_commit=config.uses_two_phase_commit
-                )
+            message = tables_pb2.GlobalKeyedTableConfig(
+                key=_at_most_one(keys, config),
+                value=_at_most_one(values, config),
+                uses_two_phase_commit=config.uses_two_phase_commit,
             )
         case TableType.KEYED:
-            return serialised(
-                tables_pb2.KeyedTableConfig(
-                    key_columns=keys,
-                    value_columns=values,
-                    routing_columns=config.routing_columns,
-                    ttl_us=config.ttl_us,
-                    time_column=config.time_column,
-                )
+            message = tables_pb2.KeyedTableConfig(
+                key_columns=keys,
+                value_columns=values,
+                routing_columns=config.routing_columns,
+                ttl_us=config.ttl_us,
+                time_column=config.time_column,
             )
         case TableType.TIME_KEY:
-            return serialised(
-                tables_pb2.TimeKeyTableConfig(
-                    key_columns=keys,
-                    value_columns=values,
-                    routing_columns=config.routing_columns,
-                    time_column=config.time_column or "",
-                    retention_us=config.retention_us,
-                )
+            message = tables_pb2.TimeKeyTableConfig(
+                key_columns=keys,
+                value_columns=values,
+                routing_columns=config.routing_columns,
+                time_column=config.time_column or "",
+                retention_us=config.retention_us,
             )
         case _:
             assert_never(config.table_type)
+    return serialised(with_unknown(message, config.typed_unknown_fields))
 
 
 def _with_typed_config(plain: TableConfig, data: bytes, object_name: str) -> TableConfig:
@@ -160,31 +168,37 @@ def _with_typed_config(plain: TableConfig, data: bytes, object_name: str) -> Tab
     match plain.table_type:
         case TableType.GLOBAL_KEYED:
             one = parsed(tables_pb2.GlobalKeyedTableConfig(), data, where, "table configuration")
+            unknown = unknown_fields_of(one)
             return replace(
                 plain,
-                key_columns=_columns([one.key]),
-                value_columns=_columns([one.value]),
+                key_columns=_columns([one.key] if one.HasField("key") else [], unknown),
+                value_columns=_columns([one.value] if one.HasField("value") else [], unknown),
                 uses_two_phase_commit=one.uses_two_phase_commit,
+                typed_unknown_fields=unknown(one),
             )
         case TableType.KEYED:
             keyed = parsed(tables_pb2.KeyedTableConfig(), data, where, "table configuration")
+            unknown = unknown_fields_of(keyed)
             return replace(
                 plain,
-                key_columns=_columns(keyed.key_columns),
-                value_columns=_columns(keyed.value_columns),
+                key_columns=_columns(keyed.key_columns, unknown),
+                value_columns=_columns(keyed.value_columns, unknown),
                 routing_columns=tuple(keyed.routing_columns),
                 ttl_us=keyed.ttl_us if keyed.HasField("ttl_us") else None,
                 time_column=keyed.time_column if keyed.HasField("time_column") else None,
+                typed_unknown_fields=unknown(keyed),
             )
         case TableType.TIME_KEY:
             timed = parsed(tables_pb2.TimeKeyTableConfig(), data, where, "table configuration")
+            unknown = unknown_fields_of(timed)
             return replace(
                 plain,
-                key_columns=_columns(timed.key_columns),
-                value_columns=_columns(timed.value_columns),
+                key_columns=_columns(timed.key_columns, unknown),
+                value_columns=_columns(timed.value_columns, unknown),
                 routing_columns=tuple(timed.routing_columns),
-                time_column=timed.time_column,
+                time_column=timed.time_column or None,
                 retention_us=timed.retention_us if timed.HasField("retention_us") else None,
+                typed_unknown_fields=unknown(timed),
             )
         case _:
             assert_never(plain.table_type)
@@ -202,9 +216,22 @@ def _known_type(number: int, where: str) -> TableType:
     )
 
 
+def _at_most_one(columns: Sequence[tables_pb2.Column], config: TableConfig) -> tables_pb2.Column | None:
+    if len(columns) > 1:
+        raise InvalidInputError(
+            "a global keyed table has one key and one value",
+            object_name=config.name,
+            found=f"{len(columns)} columns",
+        )
+    return columns[0] if columns else None
+
+
 def _column_message(column: Column) -> tables_pb2.Column:
-    return tables_pb2.Column(name=column.name, type=column.type, nullable=column.nullable)
+    message = tables_pb2.Column(name=column.name, type=column.type, nullable=column.nullable)
+    return with_unknown(message, column.unknown_fields)
 
 
-def _columns(messages: Iterable[tables_pb2.Column]) -> tuple[Column, ...]:
-    return tuple(Column(message.name, message.type, message.nullable) for message in messages)
+def _columns(messages: Iterable[tables_pb2.Column], unknown: UnknownFields) -> tuple[Column, ...]:
+    return tuple(
+        Column(message.name, message.type, message.nullable, unknown(message)) for message in messages
+    )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from lakestate.coordinator.generation import check_fence
 from lakestate.errors import InvalidInputError, OutcomeUnknownError
 from lakestate.protocol.metadata import Manifest, SinkPreCommit
 from lakestate.protocol.publication import CommitPermit
-from lakestate.protocol.records import CommittedRecord
+from lakestate.protocol.records import CommittedRecord, GenerationRecord
 from lakestate.tables.job_objects import JobObjects
 
 Committer = Callable[[CommitPermit, SinkPreCommit], None]
@@ -15,9 +16,18 @@ Committer = Callable[[CommitPermit, SinkPreCommit], None]
 
 
 def commit_epoch(
-    job: JobObjects, permit: CommitPermit, manifest: Manifest, committers: Mapping[str, Committer]
+    job: JobObjects,
+    mine: GenerationRecord,
+    permit: CommitPermit,
+    manifest: Manifest,
+    committers: Mapping[str, Committer],
 ) -> None:
-    """Commit every sink of the epoch, then leave the marker that says so."""
+    """Commit every sink of the epoch, then leave the marker that says so.
+
+    The fence is read first: a driver that slept between publishing and committing leaves the
+    commit to whoever has taken over. What slips through is harmless, because committing twice is.
+    """
+    assert (manifest.epoch, manifest.generation) == (permit.epoch, permit.record.generation)
     unknown = sorted({sink.sink_id for sink in manifest.sinks} - committers.keys())
     if unknown:
         raise InvalidInputError(
@@ -27,6 +37,7 @@ def commit_epoch(
             expected=", ".join(sorted(committers)) or "no sink",
             action="start once with these sinks, so that their output is committed, then remove them",
         )
+    check_fence(job, mine)
     for sink in manifest.sinks:
         committers[sink.sink_id](permit, sink)
     record = permit.record

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from lakestate.ambient import Ambient
 from lakestate.codec import encode_manifest
 from lakestate.coordinator.generation import check_fence
-from lakestate.errors import InvalidInputError, OutcomeUnknownError
+from lakestate.errors import ConflictError, FencedError, InvalidInputError, OutcomeUnknownError, StorageUnavailableError
 from lakestate.protocol.metadata import Manifest
-from lakestate.protocol.publication import Collected, Fenced, Published, Superseded, publication
+from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded, publication
 from lakestate.protocol.records import EpochRecord, GenerationRecord
-from lakestate.storage.store import AlreadyExists
+from lakestate.protocol.values import Epoch
+from lakestate.storage.store import Created
 from lakestate.tables.job_objects import JobObjects
+
+RECORD_ATTEMPTS_MAX = 3
+"""Each attempt has the store's own deadline; after this many the caller has to look."""
 
 
 def publish_epoch(
@@ -20,6 +26,7 @@ def publish_epoch(
 
     Before the epoch record exists nothing refers to the manifest, so a crash leaves an orphan
     and the epoch runs again. After it, the epoch stands, whatever happens to this process.
+    Raises FencedError before the record is created, and OutcomeUnknownError if it may have been.
     """
     if manifest.generation != mine.generation:
         raise InvalidInputError(
@@ -37,20 +44,68 @@ def publish_epoch(
     existing = _create_record(job, ours)
     # Read after the creation: a driver that slept while its epoch was published by another and
     # collected again would find no record, create one, and commit old output a second time.
-    boundary = job.read_boundary()
+    try:
+        boundary = job.read_boundary()
+    except StorageUnavailableError as cause:
+        raise _unknown(job, ours) from cause
     return publication(ours, existing, None if boundary is None else boundary.record)
 
 
+def published_or_raise(
+    outcome: Published | Superseded | Fenced | Collected, job: JobObjects, epoch: Epoch
+) -> CommitPermit:
+    """The permit of a published epoch; the fitting error for every other outcome."""
+    name = job.shown(job.paths.epoch_record(epoch))
+    match outcome:
+        case Published(permit):
+            return permit
+        case Superseded(record):
+            raise ConflictError(
+                f"epoch {epoch} was published by another attempt, and that one stands",
+                object_name=name,
+                found=f"generation {record.generation}, manifest {record.manifest.path}",
+                action="throw this attempt away and start again from that epoch",
+            )
+        case Fenced(by):
+            raise FencedError("another driver has published this epoch", object_name=name, found=f"generation {by}")
+        case Collected(oldest):
+            raise FencedError(
+                "the epoch was published and collected by another driver long ago",
+                object_name=name,
+                found=f"epochs before {oldest} are gone",
+            )
+        case _:
+            assert_never(outcome)
+
+
 def _create_record(job: JobObjects, ours: EpochRecord) -> EpochRecord | None:
-    """Create the record. None if it is ours now, and otherwise the one that is there."""
-    path = job.paths.epoch_record(ours.epoch)
-    while True:
+    """Create the record. None if it is ours now, and otherwise the one that is there.
+
+    After a lost answer the same bytes are created again, which is harmless: if the first ones
+    arrived after all, the second call is told what is there, and finds itself.
+    """
+    path = job.full(job.paths.epoch_record(ours.epoch))
+    lost: OutcomeUnknownError | None = None
+    for _ in range(RECORD_ATTEMPTS_MAX):
         try:
-            outcome = job.store.create(job.full(path), ours.encode())
-        except OutcomeUnknownError:
-            # Creating the same bytes again is harmless: if the first one arrived after all, the
-            # second is told what is there, and finds itself.
-            continue
-        if isinstance(outcome, AlreadyExists):
-            return EpochRecord.decode(outcome.existing.data, job.shown(path), job.job_id)
-        return None
+            outcome = job.store.create(path, ours.encode())
+        except OutcomeUnknownError as error:
+            lost = error
+        except StorageUnavailableError as error:
+            if lost is None:
+                raise
+            # This call changed nothing, but the one before may have.
+            raise _unknown(job, ours) from error
+        else:
+            return (
+                None if isinstance(outcome, Created) else job.epoch_record(ours.epoch, outcome.existing.data)
+            )
+    raise _unknown(job, ours) from lost
+
+
+def _unknown(job: JobObjects, ours: EpochRecord) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"epoch {ours.epoch} may or may not be published",
+        object_name=job.shown(job.paths.epoch_record(ours.epoch)),
+        action="delete nothing of this epoch; recover, and go on from what is found",
+    )

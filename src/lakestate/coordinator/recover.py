@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
+from lakestate.coordinator.generation import check_fence
 from lakestate.errors import CorruptionError, FencedError, IncompatibleStateError, NotFoundError
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.publication import CommitPermit, Fenced
-from lakestate.protocol.records import CommittedRecord, EpochRecord, GenerationRecord
+from lakestate.protocol.records import BoundaryRecord, CommittedRecord, EpochRecord, GenerationRecord
 from lakestate.protocol.resolve import (
     Damaged,
     ObservedEpoch,
@@ -20,7 +20,7 @@ from lakestate.protocol.resolve import (
     resolve,
 )
 from lakestate.protocol.values import Epoch
-from lakestate.tables.job_objects import JobObjects
+from lakestate.tables.job_objects import JobObjects, Versioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,9 @@ class RecoveredEpoch:
 
 def recover(job: JobObjects, mine: GenerationRecord) -> RecoveredEpoch | None:
     """The epoch that the job stands at, or None if it never published one."""
-    observed, manifests = _observe(job)
-    decision = resolve(mine.generation, observed)
+    boundary = job.read_boundary()
+    observed, manifests = _observe(job, boundary)
+    decision = resolve(mine.generation, observed, None if boundary is None else boundary.record)
     match decision:
         case StartFresh():
             return None
@@ -44,6 +45,8 @@ def recover(job: JobObjects, mine: GenerationRecord) -> RecoveredEpoch | None:
         case ReplayCommit(permit):
             return RecoveredEpoch(permit.record, manifests[permit.epoch], permit)
         case Refuse():
+            # What looks damaged to a driver that was overtaken may only have been collected.
+            check_fence(job, mine)
             raise _refused(decision)
         case Fenced(by):
             raise FencedError(
@@ -66,16 +69,19 @@ def open_epoch(job: JobObjects, epoch: Epoch) -> tuple[EpochRecord, Manifest]:
         raise _not_open(job, epoch)
     manifest = job.read_manifest(record)
     boundary = job.read_boundary()
-    if boundary is not None and epoch < boundary.record.oldest:
-        if epoch not in {tag.epoch for tag in job.read_tags()}:
-            raise _not_open(job, epoch)
+    passed = boundary is not None and epoch < boundary.record.oldest
+    if passed and epoch not in {tag.epoch for tag in job.read_tags()}:
+        raise _not_open(job, epoch)
     return record, manifest
 
 
-def _observe(job: JobObjects) -> tuple[list[ObservedEpoch], dict[Epoch, Manifest]]:
+def _observe(
+    job: JobObjects, boundary: Versioned[BoundaryRecord] | None
+) -> tuple[list[ObservedEpoch], dict[Epoch, Manifest]]:
     observed: list[ObservedEpoch] = []
     manifests: dict[Epoch, Manifest] = {}
-    for epoch in _openable_newest_first(job):
+    oldest = Epoch(1) if boundary is None else boundary.record.oldest
+    for epoch in (epoch for epoch in reversed(job.list_epochs()) if epoch >= oldest):
         seen, manifest = _observe_epoch(job, epoch)
         observed.append(seen)
         if manifest is not None:
@@ -84,22 +90,19 @@ def _observe(job: JobObjects) -> tuple[list[ObservedEpoch], dict[Epoch, Manifest
     return observed, manifests
 
 
-def _openable_newest_first(job: JobObjects) -> Iterator[Epoch]:
-    boundary = job.read_boundary()
-    oldest = Epoch(1) if boundary is None else boundary.record.oldest
-    return (epoch for epoch in reversed(job.list_epochs()) if epoch >= oldest)
-
-
 def _observe_epoch(job: JobObjects, epoch: Epoch) -> tuple[ObservedEpoch, Manifest | None]:
+    """What there is of one epoch. A newer format is no damage: that error goes to the caller."""
     try:
         record = job.read_epoch(epoch)
         if record is None:
-            raise CorruptionError("epoch record vanished", object_name=job.paths.epoch_record(epoch))
-    except (CorruptionError, IncompatibleStateError) as damage:
+            raise CorruptionError(
+                "epoch record vanished", object_name=job.shown(job.paths.epoch_record(epoch))
+            )
+    except CorruptionError as damage:
         return ObservedEpoch(epoch, _damaged(damage)), None
     try:
         manifest = job.read_manifest(record)
-    except (CorruptionError, IncompatibleStateError) as damage:
+    except CorruptionError as damage:
         return ObservedEpoch(epoch, record, _damaged(damage)), None
     return ObservedEpoch(epoch, record, committed=_is_committed(job, record)), manifest
 
@@ -113,7 +116,7 @@ def _is_committed(job: JobObjects, record: EpochRecord) -> bool:
     return marker == CommittedRecord(job.job_id, record.epoch, record.generation, record.manifest)
 
 
-def _damaged(error: CorruptionError | IncompatibleStateError) -> Damaged:
+def _damaged(error: CorruptionError) -> Damaged:
     return Damaged(error.object_name or "unknown object", str(error))
 
 

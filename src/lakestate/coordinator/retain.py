@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lakestate.ambient import Ambient
 from lakestate.coordinator.generation import check_fence
 from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, OutcomeUnknownError
@@ -17,21 +19,31 @@ from lakestate.protocol.retention import (
     plan_retention,
 )
 from lakestate.protocol.values import Epoch
-from lakestate.tables.job_objects import JobObjects
+from lakestate.tables.job_objects import JobObjects, Versioned
 
 
 def retain(
     job: JobObjects, mine: GenerationRecord, policy: RetentionPolicy, ambient: Ambient
 ) -> RetentionPlan | RetentionRefused | None:
-    """Collect what no retained epoch needs. None if there is nothing to advance.
+    """Collect what no retained epoch needs. None if there was never enough to collect.
 
     A crash between any two steps is harmless: the boundary only says what may no longer be
     opened, and what was not deleted is found again by the next listing.
     """
-    boundary = _advance_boundary(job, mine, policy, ambient)
-    if boundary is None:
-        return None
-    plan = plan_retention(observe(job, boundary))
+    wanted = _wanted_boundary(job, policy)
+    return None if wanted is None else retain_from(job, mine, wanted, ambient)
+
+
+def retain_from(
+    job: JobObjects, mine: GenerationRecord, wanted: Epoch, ambient: Ambient
+) -> RetentionPlan | RetentionRefused:
+    """Collect what neither an epoch from `wanted` on nor a tagged one needs."""
+    # Before the boundary moves: if what is kept cannot be read, older epochs must stay openable.
+    before = observe(job, wanted)
+    if isinstance(refused := plan_retention(before), RetentionRefused):
+        return refused
+    _advance_boundary(job, mine, wanted, ambient)
+    plan = plan_retention(_with_tags_read_again(job, before))
     if isinstance(plan, RetentionPlan):
         check_fence(job, mine)
         job.store.delete_many(job.full(path) for path in plan.delete_first)
@@ -41,10 +53,8 @@ def retain(
 
 def preview(job: JobObjects, policy: RetentionPolicy) -> RetentionPlan | RetentionRefused | None:
     """What `retain` would do now. Touches nothing."""
-    stored = job.read_boundary()
-    current = None if stored is None else stored.record.oldest
-    boundary = next_boundary(current, job.list_epochs(), policy) or current
-    return None if boundary is None else plan_retention(observe(job, boundary))
+    wanted = _wanted_boundary(job, policy)
+    return None if wanted is None else plan_retention(observe(job, wanted))
 
 
 def observe(job: JobObjects, boundary: Epoch) -> RetentionFacts:
@@ -79,26 +89,42 @@ def _references(job: JobObjects, record: EpochRecord) -> frozenset[str]:
     return frozenset(paths)
 
 
-def _advance_boundary(
-    job: JobObjects, mine: GenerationRecord, policy: RetentionPolicy, ambient: Ambient
-) -> Epoch | None:
-    """Store the new boundary. None if it stays; an earlier crash is made good by the next advance."""
+def _with_tags_read_again(job: JobObjects, before: RetentionFacts) -> RetentionFacts:
+    """The same facts with the tags that exist now that nobody can add one before the boundary.
+
+    Epochs that were published in the meantime need no look: they refer to what the newest epoch
+    referred to, which is kept, and to files of their own, which lie after the boundary.
+    """
+    tagged = {tag.epoch for tag in job.read_tags()}
+    facts = replace(before, tagged=tagged)
+    new = {epoch: references_of(job, epoch) for epoch in facts.retained if epoch not in before.references}
+    return replace(facts, references={**before.references, **new})
+
+
+def _wanted_boundary(job: JobObjects, policy: RetentionPolicy) -> Epoch | None:
     stored = job.read_boundary()
     current = None if stored is None else stored.record.oldest
-    wanted = next_boundary(current, job.list_epochs(), policy)
-    if wanted is None:
-        return None
+    return next_boundary(current, job.list_epochs(), policy) or current
+
+
+def _advance_boundary(job: JobObjects, mine: GenerationRecord, wanted: Epoch, ambient: Ambient) -> None:
+    """Store the boundary, unless it is there already: then an earlier retention was cut short."""
+    stored = job.read_boundary()
+    if stored is not None and stored.record.oldest == wanted:
+        return
     check_fence(job, mine)
     record = BoundaryRecord(job.job_id, wanted, mine.generation, ambient.new_id())
-    try:
-        advanced = job.swap(BOUNDARY, record, stored)
-    except OutcomeUnknownError:
-        seen = job.read_boundary()
-        return wanted if seen is not None and seen.record == record else None
-    if not advanced:
+    if (stored is not None and stored.record.oldest > wanted) or not _stored(job, record, stored):
         raise ConflictError(
             "somebody else advanced the retention boundary",
             object_name=job.shown(BOUNDARY),
             action="nothing was deleted; retention will run again",
         )
-    return wanted
+
+
+def _stored(job: JobObjects, record: BoundaryRecord, seen: Versioned[BoundaryRecord] | None) -> bool:
+    try:
+        return job.swap(BOUNDARY, record, seen)
+    except OutcomeUnknownError:
+        found = job.read_boundary()
+        return found is not None and found.record == record

@@ -15,13 +15,14 @@ def create_tag(job: JobObjects, name: str, epoch: Epoch, ambient: Ambient) -> Ta
 
     The boundary is read after the tag exists. Either retention advanced it before, and we see
     that and take the tag back, or it advances later, and then reads the tags and sees ours.
+    So an epoch before the boundary cannot be tagged, even if another tag still keeps it: that
+    one may be on its way out, and a retention that has read the tags would not see ours.
     """
     record = job.read_epoch(epoch)
     if record is None:
         raise NotFoundError(
             f"epoch {epoch} is not published", object_name=job.shown(job.paths.epoch_record(epoch))
         )
-    tagged_already = epoch in {tag.epoch for tag in job.read_tags()}
     path = job.paths.tag(name)
     tag = TagRecord(job.job_id, name, epoch, record.manifest, ambient.now_ms())
     outcome = job.store.create(job.full(path), tag.encode())
@@ -33,12 +34,12 @@ def create_tag(job: JobObjects, name: str, epoch: Epoch, ambient: Ambient) -> Ta
             action="choose another name, or delete it first",
         )
     boundary = job.read_boundary()
-    if boundary is not None and epoch < boundary.record.oldest and not tagged_already:
+    if boundary is not None and epoch < boundary.record.oldest:
         delete_tag(job, name)
         raise NotFoundError(
-            f"epoch {epoch} was collected while it was being tagged",
+            f"epoch {epoch} can no longer be tagged",
             object_name=job.shown(path),
-            found=f"epochs before {boundary.record.oldest} are gone",
+            found=f"retention may delete what lies before epoch {boundary.record.oldest}",
             action="tag a newer epoch",
         )
     return tag

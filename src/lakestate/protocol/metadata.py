@@ -14,6 +14,7 @@ from enum import IntEnum
 
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.names import checked_name
+from lakestate.protocol.relative_path import checked_relative_path
 from lakestate.protocol.values import Epoch, FileRef, Generation, ObjectRef
 
 FORMAT_MAJOR = 1
@@ -43,6 +44,8 @@ class Column:
     name: str
     type: str
     nullable: bool = True
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
+    """Not compared: what only a newer version knows must not make two declarations differ."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.type}" + ("" if self.nullable else " not null")
@@ -64,6 +67,8 @@ class TableConfig:
     retention_us: int | None = None
     uses_two_phase_commit: bool = False
     unknown_fields: bytes = b""
+    typed_unknown_fields: bytes = b""
+    """Those of the message of the table's own type."""
 
     def __post_init__(self) -> None:
         checked_name("table", self.name)
@@ -88,6 +93,8 @@ class TableFiles:
     expired_before_us: int | None = None
     commit_data: bytes | None = None
     unknown_fields: bytes = b""
+    typed_unknown_fields: bytes = b""
+    """Those of the message of the table's own type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +162,17 @@ class OperatorEntry:
 
 @dataclass(frozen=True, slots=True)
 class NamedBytes:
-    """A small file kept inside the manifest, such as one of Spark's offset logs."""
+    """A small file kept inside the manifest, such as one of Spark's offset logs.
+
+    The name is a path below the directory that the file is put back into, and never leaves it.
+    """
 
     name: str
     data: bytes
+    unknown_fields: bytes = b""
+
+    def __post_init__(self) -> None:
+        checked_relative_path(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lakestate.protocol.names import checked_name
-from lakestate.protocol.values import Epoch
+from lakestate.protocol.values import EPOCH_MAX, Epoch
 
 FENCE = "generation.json"
 BOUNDARY = "retention.json"
@@ -98,12 +98,14 @@ def _suffix(attempt: str | None) -> str:
     return "" if attempt is None else f".{attempt}"
 
 
+# Exactly as we write it: `checkpoints/007/` is somebody else's, and is not ours to delete.
+_EPOCH_FOLDER = "checkpoints/([1-9][0-9]{0,9})"
 _PATTERNS = (
-    (re.compile(r"epochs/(\d{10})\.json"), ObjectKind.EPOCH_RECORD),
-    (re.compile(r"checkpoints/(\d+)/manifest(?:\.[0-9A-Za-z-]+)?\.pb"), ObjectKind.MANIFEST),
-    (re.compile(r"checkpoints/(\d+)/committed\.json"), ObjectKind.COMMITTED),
-    (re.compile(r"checkpoints/(\d+)/operator-[^/]+\.metadata"), ObjectKind.SUBTASK_METADATA),
-    (re.compile(r"checkpoints/(\d+)/operator-[^/]+/[^/]+\.parquet"), ObjectKind.DATA),
+    (re.compile(r"epochs/([0-9]{10})\.json"), ObjectKind.EPOCH_RECORD),
+    (re.compile(rf"{_EPOCH_FOLDER}/manifest(?:\.[0-9A-Za-z-]+)?\.pb"), ObjectKind.MANIFEST),
+    (re.compile(rf"{_EPOCH_FOLDER}/committed\.json"), ObjectKind.COMMITTED),
+    (re.compile(rf"{_EPOCH_FOLDER}/operator-[^/]+\.metadata"), ObjectKind.SUBTASK_METADATA),
+    (re.compile(rf"{_EPOCH_FOLDER}/operator-[^/]+/[^/]+\.parquet"), ObjectKind.DATA),
 )
 
 
@@ -124,6 +126,6 @@ def recognise(path: str) -> ObjectName:
         return ObjectName(path, ObjectKind.TAG)
     for pattern, kind in _PATTERNS:
         match = pattern.fullmatch(path)
-        if match and 1 <= int(match[1]) < 2**32:
+        if match and 1 <= int(match[1]) <= EPOCH_MAX:
             return ObjectName(path, kind, Epoch(int(match[1])))
     return ObjectName(path, ObjectKind.FOREIGN)

@@ -134,7 +134,7 @@ def _plain(value: object) -> object:
             return value
 
 
-def _typed(name: str, value: Any) -> object:
+def _typed(name: str, value: Any) -> Any:
     match name:
         case "epoch" | "oldest":
             return Epoch(value)

@@ -2,7 +2,8 @@
 
 | newest epoch record | its manifest | its marker | decision |
 |---|---|---|---|
-| none | – | – | `StartFresh` |
+| none, nothing ever collected | – | – | `StartFresh` |
+| none, but a retention boundary | – | – | `Refuse`: an epoch was published, and its record is gone |
 | by a higher generation | any | any | `Fenced` |
 | readable | intact | there | `Resume` |
 | readable | intact | missing | `ReplayCommit`, then resume |
@@ -18,8 +19,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lakestate.protocol.paths import Paths
 from lakestate.protocol.publication import CommitPermit, Fenced, replayed_permit
-from lakestate.protocol.records import EpochRecord
+from lakestate.protocol.records import BoundaryRecord, EpochRecord
 from lakestate.protocol.values import Epoch, Generation
 
 
@@ -82,21 +84,30 @@ class Refuse:
 Resolution = StartFresh | Resume | ReplayCommit | Refuse | Fenced
 
 
-def resolve(mine: Generation, observed: Sequence[ObservedEpoch]) -> Resolution:
-    """Decide from the epochs that were found, newest first.
+def resolve(
+    mine: Generation, observed: Sequence[ObservedEpoch], boundary: BoundaryRecord | None = None
+) -> Resolution:
+    """Decide from the epochs at or after the boundary that were found, newest first.
 
     Only the newest is needed while it is good. If it is damaged, `observed` should hold the
     older ones too, so that the newest good one can be offered.
     """
     if not observed:
-        return StartFresh()
+        return StartFresh() if boundary is None else _nothing_at_the_boundary(boundary)
     newest = observed[0]
+    if isinstance(newest.record, EpochRecord) and newest.record.generation > mine:
+        return Fenced(newest.record.generation)
     if newest.damage is not None:
         good = next((epoch.epoch for epoch in observed if epoch.damage is None), None)
         return Refuse(newest.epoch, newest.damage, good)
     assert isinstance(newest.record, EpochRecord)
-    if newest.record.generation > mine:
-        return Fenced(newest.record.generation)
     if newest.committed:
         return Resume(newest.record)
     return ReplayCommit(replayed_permit(newest.record))
+
+
+def _nothing_at_the_boundary(boundary: BoundaryRecord) -> Refuse:
+    # The boundary only ever moves to a published epoch. Starting fresh would write all output again.
+    paths = Paths(boundary.job_id)
+    missing = f"{paths.root}/{paths.epoch_record(boundary.oldest)}"
+    return Refuse(boundary.oldest, Damaged(missing, "the retention boundary names it, and it is gone"), None)

@@ -14,6 +14,11 @@ EPOCH_MAX = 2**32 - 1
 GENERATION_MAX = 2**63 - 1
 
 
+def _is_integer(number: object) -> bool:
+    # A fraction would be cut off silently, and a truth value is never meant.
+    return hasattr(number, "__index__") and not isinstance(number, bool)
+
+
 class Epoch(int):
     """One micro-batch, one checkpoint. The first is 1; Spark's batch id plus one.
 
@@ -25,7 +30,7 @@ class Epoch(int):
 
     def __new__(cls, number: int) -> Self:
         """Check the number."""
-        if isinstance(number, bool) or not 1 <= number <= EPOCH_MAX:
+        if not _is_integer(number) or not 1 <= number <= EPOCH_MAX:
             raise InvalidInputError("not an epoch", found=number, expected=f"1 to {EPOCH_MAX}")
         return super().__new__(cls, number)
 
@@ -57,7 +62,7 @@ class Generation(int):
 
     def __new__(cls, number: int) -> Self:
         """Check the number."""
-        if isinstance(number, bool) or not 1 <= number <= GENERATION_MAX:
+        if not _is_integer(number) or not 1 <= number <= GENERATION_MAX:
             raise InvalidInputError("not a generation", found=number, expected=f"1 to {GENERATION_MAX}")
         return super().__new__(cls, number)
 
@@ -126,6 +131,18 @@ class TimeRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """One row group of a data file, so that it can be fetched and verified alone."""
+
+    start: int
+    length: int
+    row_count: int
+    keys: KeyRange
+    checksum: int
+    unknown_fields: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class FileRef:
     """One immutable data file, and the part of it that counts.
 
@@ -148,6 +165,9 @@ class FileRef:
     removed_count: int = 0
     valid_keys: KeyRange = ALL_KEYS
     valid_from_us: int | None = None
+    blocks: tuple[Block, ...] = ()
+    """The row groups, if there are several. What follows the last is the footer."""
+    footer_checksum: int = 0
     unknown_fields: bytes = b""
 
     def __post_init__(self) -> None:

@@ -16,10 +16,11 @@ from urllib.request import url2pathname
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.storage.local_errors import reading, symbolic_link, writing
 from lakestate.storage.local_files import FileTree, TemporaryFile
-from lakestate.storage.multipart_local import LocalUploads
 from lakestate.storage.local_objects import file_info, file_version, object_file, opened, read_span
-from lakestate.storage.object_path import RESERVED, checked_prefix, checked_spans
+from lakestate.storage.multipart_local import LocalUploads
+from lakestate.storage.object_path import RESERVED, checked_prefix
 from lakestate.storage.parallel import in_parallel
+from lakestate.storage.spans import checked_spans
 from lakestate.storage.store import (
     AlreadyExists,
     ByteRange,
@@ -90,7 +91,7 @@ class LocalStore:
         name = self._name(path)
         checked_spans(name, spans)
         with reading(name), opened(self._file(path)) as file:
-            return [read_span(file.fileno(), span, name) for span in spans]
+            return [read_span(file.fileno(), name, span) for span in spans]
 
     def get_many(self, paths: Sequence[str]) -> list[StoredObject]:
         """Several objects, in the order asked."""

@@ -199,7 +199,7 @@ class FileTree:
             self._durable.clear()
         self._durable[folder] = folder.stat().st_ino
 
-    def _publish(self, move: Callable[[], None], target: Path) -> None:
+    def _publish(self, move: Callable[[], object], target: Path) -> None:
         for _ in range(PUBLISH_ATTEMPTS):
             try:
                 self.ensure_folder(target.parent)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import IO, TYPE_CHECKING
 
-from lakestate.errors import InvalidInputError
 from lakestate.storage.local_errors import symbolic_link
 from lakestate.storage.object_path import checked_path
+from lakestate.storage.spans import whole_span
 from lakestate.storage.store import ByteRange, ObjectInfo, Version
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def opened(target: Path) -> IO[bytes]:
     return os.fdopen(descriptor, "rb", buffering=0)
 
 
-def read_span(descriptor: int, span: ByteRange, object_name: str) -> bytes:
+def read_span(descriptor: int, object_name: str, span: ByteRange) -> bytes:
     """The bytes of the span, all of them."""
     data = os.pread(descriptor, span.length, span.start)
     while 0 < len(data) < span.length:
@@ -50,21 +50,4 @@ def read_span(descriptor: int, span: ByteRange, object_name: str) -> bytes:
         if not more:
             break
         data += more
-    return whole_span(data, span, object_name)
-
-
-def whole_span(data: bytes, span: ByteRange, object_name: str) -> bytes:
-    """The data itself, if the object was long enough for the span."""
-    if len(data) != span.length:
-        raise outside(span, object_name)
-    return data
-
-
-def outside(span: ByteRange, object_name: str) -> InvalidInputError:
-    """The error for a span that is not inside the object."""
-    return InvalidInputError(
-        "the object ends before the range",
-        object_name=object_name,
-        expected=f"{span.length} bytes from {span.start}",
-        action="compare the recorded size with the object's",
-    )
+    return whole_span(object_name, span, data)

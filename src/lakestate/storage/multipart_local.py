@@ -25,7 +25,7 @@ from lakestate.storage.multipart_parts import (
     gone_upload,
 )
 from lakestate.storage.object_path import checked_path, checked_prefix
-from lakestate.storage.store import Data, DanglingUpload, ObjectInfo, UploadedPart, UploadId
+from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, UploadedPart, UploadId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,6 +5,7 @@ Pure: facts in, a value or an error out.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from lakestate.errors import CorruptionError, InvalidInputError, NotFoundError
@@ -28,7 +29,7 @@ def checked_number(number: int) -> int:
 def checked_parts(object_name: str, parts: Sequence[UploadedPart]) -> Sequence[UploadedPart]:
     """The parts themselves, if an object can be made of them."""
     numbers = [checked_number(part.number) for part in parts]
-    if not numbers or any(later <= earlier for earlier, later in zip(numbers, numbers[1:], strict=False)):
+    if not numbers or any(later <= earlier for earlier, later in pairwise(numbers)):
         raise InvalidInputError(
             "not the parts of an object",
             object_name=object_name,

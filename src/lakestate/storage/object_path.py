@@ -6,14 +6,7 @@ They are checked before any I/O: a path read from a manifest can never leave the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lakestate.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakestate.storage.store import ByteRange
 
 RESERVED = ".lakestate"
 """The folder where a store keeps what is not an object yet: temporary files, locks, parts."""
@@ -45,14 +38,6 @@ def checked_prefix(prefix: str) -> str:
     if fault is not None:
         raise _invalid("not a prefix of object paths", prefix, fault)
     return prefix
-
-
-def checked_spans(object_name: str, spans: Sequence[ByteRange]) -> Sequence[ByteRange]:
-    """The spans themselves, if each can lie in an object. Stores disagree about empty ranges."""
-    for span in spans:
-        if span.start < 0 or span.length < 1:
-            raise InvalidInputError("not a byte range", object_name=object_name, found=span)
-    return spans
 
 
 def is_reserved(path: str) -> bool:

@@ -109,7 +109,9 @@ class MultipartUploads(Protocol):
     part_bytes_min: int
     """Every part but the last must be at least this long."""
 
-    def start(self, path: str) -> UploadId: ...
+    def start(self, path: str) -> UploadId:
+        """Begin an upload of the object at the path."""
+        ...
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
         """Upload one part. The same number again replaces it."""
@@ -131,7 +133,9 @@ class MultipartUploads(Protocol):
         """Throw the upload away. An upload that is gone already is success."""
         ...
 
-    def list_dangling(self, prefix: str = "") -> Iterator[DanglingUpload]: ...
+    def list_dangling(self, prefix: str = "") -> Iterator[DanglingUpload]:
+        """Every upload below the prefix that was neither completed nor aborted, in order of path."""
+        ...
 
 
 @runtime_checkable
@@ -144,15 +148,21 @@ class ObjectStore(Protocol):
         ...
 
     @property
-    def uploads(self) -> MultipartUploads: ...
+    def uploads(self) -> MultipartUploads:
+        """The multipart uploads of this store."""
+        ...
 
     def put(self, path: str, data: Data) -> ObjectInfo:
         """Write the object, replacing what was there. Idempotent, and so retried."""
         ...
 
-    def get(self, path: str) -> StoredObject: ...
+    def get(self, path: str) -> StoredObject:
+        """The whole object. Raises NotFoundError if there is none."""
+        ...
 
-    def get_range(self, path: str, span: ByteRange) -> bytes: ...
+    def get_range(self, path: str, span: ByteRange) -> bytes:
+        """Exactly the bytes of the span. Raises InvalidInputError if the object ends before."""
+        ...
 
     def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
         """Several ranges of one object, fetched in parallel, in the order asked."""
@@ -162,7 +172,9 @@ class ObjectStore(Protocol):
         """Several objects, fetched in parallel, in the order asked."""
         ...
 
-    def head(self, path: str) -> ObjectInfo: ...
+    def head(self, path: str) -> ObjectInfo:
+        """What the store says about the object. Raises NotFoundError if there is none."""
+        ...
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Every object whose path begins with `prefix`, in order of path.

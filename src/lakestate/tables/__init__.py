@@ -1,0 +1,1 @@
+"""State tables: declarations, views, runs, checkpoints, migration, compaction. No Spark here."""

@@ -12,8 +12,9 @@ from typing import Generic, TypeVar
 import xxhash
 
 from lakestate.codec import decode_manifest, decode_subtask
-from lakestate.errors import CorruptionError, NotFoundError
+from lakestate.errors import CorruptionError, NotFoundError, OutcomeUnknownError
 from lakestate.protocol.metadata import Manifest, SubtaskEntry, SubtaskMetadata
+from lakestate.protocol.names import checked_name
 from lakestate.protocol.paths import BOUNDARY, EPOCH_RECORDS, FENCE, TAGS, ObjectKind, Paths, recognise
 from lakestate.protocol.records import (
     BoundaryRecord,
@@ -24,7 +25,7 @@ from lakestate.protocol.records import (
     TagRecord,
 )
 from lakestate.protocol.values import Epoch, ObjectRef
-from lakestate.storage.store import AlreadyExists, Created, Data, ObjectStore, Swapped, Version
+from lakestate.storage.store import ByteRange, Created, Data, ObjectStore, Swapped, Version
 
 R = TypeVar("R", bound=Record)
 
@@ -44,6 +45,9 @@ class JobObjects:
     store: ObjectStore
     job_id: str
 
+    def __post_init__(self) -> None:
+        checked_name("job", self.job_id)
+
     @property
     def paths(self) -> Paths:
         """The names of this job's objects."""
@@ -60,10 +64,11 @@ class JobObjects:
     def create_new(self, name: Callable[[str | None], str], data: Data, attempt: str) -> ObjectRef:
         """Write an object under its plain name, or with the attempt's suffix if that is taken.
 
-        Whoever was here before us may still be referred to, so nothing is ever overwritten.
+        Whoever was here before us may still be referred to, so nothing is ever overwritten. A
+        lost answer counts as taken: the orphan that it may leave is collected with its epoch.
         """
         path = name(None)
-        if isinstance(self.store.create(self.full(path), data), AlreadyExists):
+        if not self._created(path, data):
             path = name(attempt)
             self.store.put(self.full(path), data)
         return ObjectRef(path, len(data), xxhash.xxh3_64_intdigest(data))
@@ -86,13 +91,32 @@ class JobObjects:
             raise self._missing(ref) from cause
         return self.verified(ref, data)
 
+    def read_ranges(self, ref: ObjectRef, spans: Sequence[ByteRange]) -> list[bytes]:
+        """Parts of a referenced object. The caller verifies them."""
+        try:
+            return self.store.get_ranges(self.full(ref.path), spans)
+        except NotFoundError as cause:
+            raise self._missing(ref) from cause
+
+    def put_verified(self, ref: ObjectRef, data: Data) -> None:
+        """Write an object under a name that is used for nothing else, and see that it is there."""
+        written = self.store.put(self.full(ref.path), data)
+        if written.size_bytes != ref.size_bytes:
+            raise CorruptionError(
+                "the store kept another number of bytes than it was given",
+                object_name=self.shown(ref.path),
+                found=f"{written.size_bytes} bytes",
+                expected=f"{ref.size_bytes} bytes",
+            )
+
     def read_many_verified(self, refs: Sequence[ObjectRef]) -> list[bytes]:
         """The same for several objects, fetched in parallel."""
         try:
             found = self.store.get_many([self.full(ref.path) for ref in refs])
         except NotFoundError as cause:
-            gone = next((ref for ref in refs if cause.object_name and ref.path in cause.object_name), refs[0])
-            raise self._missing(gone) from cause
+            named = cause.object_name or ""
+            gone = (ref for ref in refs if named.endswith(f"/{self.full(ref.path)}"))
+            raise self._missing(next(gone, refs[0])) from cause
         return [self.verified(ref, item.data) for ref, item in zip(refs, found, strict=True)]
 
     def verified(self, ref: ObjectRef, data: Data) -> bytes:
@@ -126,15 +150,24 @@ class JobObjects:
 
     def read_epoch(self, epoch: Epoch) -> EpochRecord | None:
         """The record of a published epoch, or None."""
-        found = self._record(self.paths.epoch_record(epoch), EpochRecord)
-        if found is not None and found.record.epoch != epoch:
+        try:
+            found = self.store.get(self.full(self.paths.epoch_record(epoch)))
+        except NotFoundError:
+            return None
+        return self.epoch_record(epoch, found.data)
+
+    def epoch_record(self, epoch: Epoch, data: bytes) -> EpochRecord:
+        """The record in bytes that were read from an epoch's place."""
+        where = self.shown(self.paths.epoch_record(epoch))
+        record = EpochRecord.decode(data, where, self.job_id)
+        if record.epoch != epoch:
             raise CorruptionError(
                 "epoch record is in another's place",
-                object_name=self.shown(self.paths.epoch_record(epoch)),
-                found=f"epoch {found.record.epoch}",
+                object_name=where,
+                found=f"epoch {record.epoch}",
                 expected=f"epoch {epoch}",
             )
-        return None if found is None else found.record
+        return record
 
     def read_committed(self, epoch: Epoch) -> CommittedRecord | None:
         """The marker that an epoch's sinks are committed, or None."""
@@ -176,6 +209,12 @@ class JobObjects:
             decode_subtask(item, self.shown(entry.metadata.path), self.job_id)
             for entry, item in zip(entries, data, strict=True)
         ]
+
+    def _created(self, path: str, data: Data) -> bool:
+        try:
+            return isinstance(self.store.create(self.full(path), data), Created)
+        except OutcomeUnknownError:
+            return False
 
     def _record(self, path: str, kind: type[R]) -> Versioned[R] | None:
         try:

@@ -22,6 +22,10 @@ from typing import TYPE_CHECKING, Self
 
 from lakestate.config import RetryPolicy, StoreConfig
 from lakestate.errors import LakestateError, MissingExtraError, StorageUnavailableError
+from lakestate.storage import open_store
+from lakestate.storage.redaction import Redaction
+from lakestate.storage.retry import TransientFault
+from lakestate.storage.s3_client import boto_errors, s3_client
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -119,6 +123,9 @@ class S3Server:
         """Kill the server and remove its data."""
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+        for port in self._ports.values():
+            for leftover in Path("/tmp").glob(f"seaweedfs-*-{port + GRPC_OFFSET}.sock"):  # noqa: S108
+                leftover.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         try:
@@ -161,6 +168,9 @@ class S3Server:
             "-s3.port.lance=0",
             "-master.volumeSizeLimitMB=256",
             "-master.telemetry=false",
+            # A master that restarts alone waits this long before it elects itself.
+            "-master.electionTimeout=1s",
+            "-master.heartbeatInterval=100ms",
             "-volume.max=64",
         ]
 
@@ -175,17 +185,20 @@ class S3Server:
             time.sleep(POLL_S)
 
     def _bucket_is_ready(self) -> bool:
-        from lakestate.storage.opening import open_store
-        from lakestate.testing.s3_bucket import create_bucket
-
-        hurry = RetryPolicy(deadline_ms=1, attempt_timeout_ms=5_000)
-        config = self.store_config(retry=hurry)
+        config = self.store_config(retry=RetryPolicy(deadline_ms=1, attempt_timeout_ms=20_000))
         try:
-            create_bucket(config, self.bucket)
-            open_store(config).put("ready", b"")
-        except LakestateError:
+            with boto_errors(self.bucket, Redaction(config.options)):
+                self._create_bucket(config)
+            # Not empty: the first byte of a bucket makes the server allocate volumes, for seconds.
+            open_store(config).put("ready", b"ready")
+        except (LakestateError, TransientFault):
             return False
         return True
+
+    def _create_bucket(self, config: StoreConfig) -> None:
+        client = s3_client(config)
+        if self.bucket not in [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]:
+            client.create_bucket(Bucket=self.bucket)
 
     def _log_tail(self) -> str:
         return self._log_file.read_text(errors="replace")[-2000:]

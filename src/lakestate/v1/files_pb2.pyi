@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -122,6 +124,40 @@ class ObjectRef(_message.Message):
 Global___ObjectRef: _TypeAlias = ObjectRef  # noqa: Y015
 
 @_typing.final
+class Block(_message.Message):
+    """One row group of a data file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    ROW_COUNT_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    length: _builtins.int
+    row_count: _builtins.int
+    checksum: _builtins.int
+    @_builtins.property
+    def keys(self) -> Global___KeyRange: ...
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        length: _builtins.int = ...,
+        row_count: _builtins.int = ...,
+        keys: Global___KeyRange | None = ...,
+        checksum: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "keys", b"keys", "length", b"length", "row_count", b"row_count", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Block: _TypeAlias = Block  # noqa: Y015
+
+@_typing.final
 class FileRef(_message.Message):
     """One immutable Parquet file, and the part of it that counts for the holder of the reference."""
 
@@ -139,6 +175,8 @@ class FileRef(_message.Message):
     REMOVED_COUNT_FIELD_NUMBER: _builtins.int
     VALID_KEYS_FIELD_NUMBER: _builtins.int
     VALID_FROM_US_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    FOOTER_CHECKSUM_FIELD_NUMBER: _builtins.int
     row_count: _builtins.int
     epoch: _builtins.int
     generation: _builtins.int
@@ -147,6 +185,7 @@ class FileRef(_message.Message):
     schema_fingerprint: _builtins.int
     removed_count: _builtins.int
     valid_from_us: _builtins.int
+    footer_checksum: _builtins.int
     @_builtins.property
     def object(self) -> Global___ObjectRef: ...
     @_builtins.property
@@ -155,6 +194,8 @@ class FileRef(_message.Message):
     def times(self) -> Global___TimeRange: ...
     @_builtins.property
     def valid_keys(self) -> Global___KeyRange: ...
+    @_builtins.property
+    def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Block]: ...
     def __init__(
         self,
         *,
@@ -170,10 +211,12 @@ class FileRef(_message.Message):
         removed_count: _builtins.int = ...,
         valid_keys: Global___KeyRange | None = ...,
         valid_from_us: _builtins.int | None = ...,
+        blocks: _abc.Iterable[Global___Block] | None = ...,
+        footer_checksum: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_keys", b"_keys", "_times", b"_times", "_valid_from_us", b"_valid_from_us", "_valid_keys", b"_valid_keys", "keys", b"keys", "object", b"object", "times", b"times", "valid_from_us", b"valid_from_us", "valid_keys", b"valid_keys"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_keys", b"_keys", "_times", b"_times", "_valid_from_us", b"_valid_from_us", "_valid_keys", b"_valid_keys", "epoch", b"epoch", "generation", b"generation", "keys", b"keys", "object", b"object", "removed_count", b"removed_count", "row_count", b"row_count", "schema_fingerprint", b"schema_fingerprint", "state_version", b"state_version", "subtask_index", b"subtask_index", "times", b"times", "valid_from_us", b"valid_from_us", "valid_keys", b"valid_keys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_keys", b"_keys", "_times", b"_times", "_valid_from_us", b"_valid_from_us", "_valid_keys", b"_valid_keys", "blocks", b"blocks", "epoch", b"epoch", "footer_checksum", b"footer_checksum", "generation", b"generation", "keys", b"keys", "object", b"object", "removed_count", b"removed_count", "row_count", b"row_count", "schema_fingerprint", b"schema_fingerprint", "state_version", b"state_version", "subtask_index", b"subtask_index", "times", b"times", "valid_from_us", b"valid_from_us", "valid_keys", b"valid_keys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__keys: _TypeAlias = _typing.Literal["keys"]  # noqa: Y015
     _WhichOneofArgType__keys: _TypeAlias = _typing.Literal["_keys", b"_keys"]  # noqa: Y015

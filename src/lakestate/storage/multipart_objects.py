@@ -1,0 +1,136 @@
+"""Multipart uploads for stores without a client of our own for theirs: Google, Azure, memory.
+
+Parts are hidden objects; completing reads them all, joins them in memory and puts the object. That
+moves every byte three times and needs memory for the whole file: right, but not for huge files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.storage.multipart_parts import (
+    changed_part,
+    checked_number,
+    checked_parts,
+    completed_before,
+    gone_upload,
+    whole_object,
+)
+from lakestate.storage.object_path import RESERVED, checked_path, checked_prefix
+from lakestate.storage.parallel import in_parallel
+from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, UploadedPart, UploadId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakestate.storage.remote_client import RemoteClient
+
+_UPLOADS = f"{RESERVED}/uploads/"
+_RECORD = "upload.json"
+_TOKEN = re.compile(r"[0-9a-f]{32}")
+
+
+class PartObjectUploads:
+    """See `MultipartUploads` for what each method promises."""
+
+    part_bytes_min = 1
+
+    def __init__(self, client: RemoteClient) -> None:
+        self._client = client
+
+    def start(self, path: str) -> UploadId:
+        """Begin an upload."""
+        upload = UploadId(checked_path(path), uuid.uuid4().hex)
+        record = {"path": path, "started_ms": time.time_ns() // 1_000_000}
+        self._client.put(_folder(upload) + _RECORD, json.dumps(record).encode())
+        return upload
+
+    def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
+        """Store one part as an object of its own."""
+        self._check_open(upload)
+        info = self._client.put(_part_path(upload, checked_number(number)), data)
+        return UploadedPart(number, info.size_bytes, info.version.token)
+
+    def list_parts(self, upload: UploadId) -> tuple[UploadedPart, ...]:
+        """The finished parts, by number."""
+        self._check_open(upload)
+        found = self._client.list(_folder(upload) + "part-")
+        return tuple(UploadedPart(int(info.path[-5:]), info.size_bytes, info.version.token) for info in found)
+
+    def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
+        """Join the parts into the object."""
+        name = self._client.name(upload.path)
+        checked_parts(name, parts)
+        try:
+            self._check_open(upload)
+            joined = b"".join(in_parallel(lambda part: self._read_part(upload, part), parts))
+        except NotFoundError:
+            return completed_before(name, self._find(upload.path), parts)
+        info = whole_object(name, self._client.put(upload.path, joined), parts)
+        self.abort(upload)
+        return info
+
+    def abort(self, upload: UploadId) -> None:
+        """Remove the parts, and the record last: until then the upload can be found again."""
+        _check(upload, self._client.name(upload.path))
+        record = _folder(upload) + _RECORD
+        paths = [info.path for info in self._client.list(_folder(upload)) if info.path != record]
+        self._client.delete(paths)
+        self._client.delete([record])
+
+    def list_dangling(self, prefix: str = "") -> Iterator[DanglingUpload]:
+        """The uploads that were neither completed nor aborted, in order of path."""
+        checked_prefix(prefix)
+        records = [info.path for info in self._client.list(_UPLOADS) if info.path.endswith("/" + _RECORD)]
+        found = filter(None, in_parallel(self._dangling, [path.split("/")[-2] for path in records]))
+        matching = [each for each in found if each.upload.path.startswith(prefix)]
+        return iter(sorted(matching, key=lambda each: (each.upload.path, each.started_ms)))
+
+    def _read_part(self, upload: UploadId, part: UploadedPart) -> bytes:
+        try:
+            stored = self._client.get(_part_path(upload, part.number))
+        except NotFoundError:
+            # Somebody else may have completed or aborted the upload since we looked.
+            self._check_open(upload)
+            raise changed_part(self._client.name(upload.path), part) from None
+        if stored.version.token != part.token:
+            raise changed_part(self._client.name(upload.path), part)
+        return stored.data
+
+    def _check_open(self, upload: UploadId) -> None:
+        _check(upload, self._client.name(upload.path))
+        dangling = self._dangling(upload.token)
+        if dangling is None or dangling.upload != upload:
+            raise gone_upload(self._client.name(upload.path))
+
+    def _dangling(self, token: str) -> DanglingUpload | None:
+        try:
+            record = json.loads(self._client.get(f"{_UPLOADS}{token}/{_RECORD}").data)
+        except NotFoundError:
+            return None
+        return DanglingUpload(UploadId(record["path"], token), record["started_ms"])
+
+    def _find(self, path: str) -> ObjectInfo | None:
+        try:
+            return self._client.head(path)
+        except NotFoundError:
+            return None
+
+
+def _check(upload: UploadId, object_name: str) -> None:
+    checked_path(upload.path)
+    if not _TOKEN.fullmatch(upload.token):
+        raise InvalidInputError("not an upload of this store", object_name=object_name)
+
+
+def _folder(upload: UploadId) -> str:
+    return f"{_UPLOADS}{upload.token}/"
+
+
+def _part_path(upload: UploadId, number: int) -> str:
+    return f"{_folder(upload)}part-{number:05d}"

@@ -1,0 +1,98 @@
+"""What obstore's errors mean: try again, a condition that did not hold, or give up.
+
+obstore tells most failures of a server only in its text, so the text is read here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from obstore import exceptions
+
+from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
+from lakestate.storage.retry import Applied, TransientFault
+from lakestate.storage.spans import beyond_end
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakestate.storage.redaction import Redaction
+
+NOT_APPLIED_STATUS = frozenset({408, 425, 429, 503})
+"""The server says that it did not take the request. Any other 5xx may come after it acted."""
+
+_STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})")
+_NOT_CONNECTED = re.compile(r"HttpError \{\s*kind: Connect,")
+"""The client's own word for it; `kind: ConnectionReset` further inside may follow a sent request."""
+
+_CREDENTIALS = re.compile(r"Missing\w*(?:Key|Secret|Account|Credential|Token)|Missing (?:Access|Secret)")
+_OUT_OF_RANGE = re.compile(r"Invalid range|StartTooLarge|Range Not Satisfiable", re.IGNORECASE)
+_DENIED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+_CONDITION = (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotModifiedError)
+_PERMANENT = (
+    exceptions.InvalidPathError,
+    exceptions.NotSupportedError,
+    exceptions.UnknownConfigurationKeyError,
+)
+
+
+class ConditionFailedError(Exception):
+    """The store refused a conditional write because of what it holds, or of another in flight (409)."""
+
+
+@contextmanager
+def obstore_errors(object_name: str, redaction: Redaction) -> Iterator[None]:
+    """Translate what obstore raises. The cause is cut off: its text may show credentials."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise _missing(object_name, redaction.reason(str(error))) from None
+    except exceptions.BaseError as error:
+        raise _meaning(error, object_name, redaction.reason(str(error))) from None
+
+
+def _meaning(error: exceptions.BaseError, object_name: str, reason: str) -> Exception:
+    text = str(error)
+    status = _status(text)
+    if isinstance(error, _CONDITION):
+        return ConditionFailedError(reason)
+    if isinstance(error, _DENIED):
+        return _refused("access denied", object_name, reason, "check the credentials and their rights")
+    if status == 416 or _OUT_OF_RANGE.search(text):
+        return beyond_end(object_name)
+    if isinstance(error, _PERMANENT) or (status is not None and _is_permanent(status)):
+        return _refused("the store refused the request", object_name, reason, None)
+    return _transient_or_misconfigured(text, status, object_name, reason)
+
+
+def _transient_or_misconfigured(text: str, status: int | None, object_name: str, reason: str) -> Exception:
+    if "kind: Builder" in text or "builder error" in text:
+        action = "check the endpoint in the options and in the environment"
+        return _refused("no request can be made", object_name, reason, action)
+    if _CREDENTIALS.search(text):
+        return _refused("no credentials", object_name, reason, "pass them as options or set the environment")
+    if status in NOT_APPLIED_STATUS or _NOT_CONNECTED.search(text):
+        return TransientFault(reason, Applied.NO)
+    return TransientFault(reason, Applied.MAYBE)
+
+
+def _status(text: str) -> int | None:
+    match = _STATUS.search(text)
+    return int(match[1] or match[2]) if match else None
+
+
+def _is_permanent(status: int) -> bool:
+    return 300 <= status < 500 and status not in NOT_APPLIED_STATUS
+
+
+def _missing(object_name: str, reason: str) -> NotFoundError:
+    if "NoSuchBucket" in reason or "ContainerNotFound" in reason:
+        action = "create the bucket, or correct the URL"
+        return NotFoundError("no such bucket", object_name=object_name, action=action)
+    return NotFoundError("no such object", object_name=object_name)
+
+
+def _refused(summary: str, object_name: str, reason: str, action: str | None) -> LakestateError:
+    return InvalidInputError(summary, object_name=object_name, found=reason, action=action)

@@ -1,0 +1,121 @@
+"""From a configuration to obstore's client for S3, Google, Azure or memory.
+
+Retries inside obstore are off: it would repeat a conditional write without telling us that an
+answer was lost.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from obstore.exceptions import BaseError, UnknownConfigurationKeyError
+from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+
+from lakestate.errors import InvalidInputError
+from lakestate.storage.object_path import checked_path
+from lakestate.storage.redaction import Redaction
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+
+    from lakestate.config import StoreConfig
+
+RemoteClientStore = S3Store | GCSStore | AzureStore | MemoryStore
+
+CONNECT_TIMEOUT_MS = 5_000
+
+_memories: dict[str, MemoryStore] = {}
+_memories_lock = threading.Lock()
+
+
+def client_of(config: StoreConfig) -> RemoteClientStore:
+    """The client for the bucket that the URL names."""
+    scheme = urlsplit(config.url).scheme
+    if scheme == "memory":
+        return _memory(config)
+    store: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
+    try:
+        client: RemoteClientStore = store(
+            bucket_of(config),
+            config=dict(config.options),
+            client_options=_client_options(config),
+            retry_config=_no_retries(),
+        )
+    except UnknownConfigurationKeyError:
+        raise _bad_option(config, store) from None
+    except (BaseError, ValueError, TypeError) as error:
+        reason = Redaction(config.options).reason(str(error))
+        raise InvalidInputError("the store cannot be opened", object_name=config.url, found=reason) from None
+    return client
+
+
+def bucket_of(config: StoreConfig) -> str:
+    """The bucket or container that the URL names."""
+    bucket = urlsplit(config.url).netloc
+    if not bucket:
+        expected = f"{urlsplit(config.url).scheme}://name/prefix"
+        raise InvalidInputError("the URL names no bucket", object_name=config.url, expected=expected)
+    return bucket
+
+
+def prefix_of(config: StoreConfig) -> str:
+    """What every key of the store begins with: empty, or a path with a slash at its end."""
+    path = unquote(urlsplit(config.url).path).strip("/")
+    return f"{checked_path(path)}/" if path else ""
+
+
+def endpoint_of(config: StoreConfig) -> str | None:
+    """The S3 endpoint, from the options or from the environment."""
+    names = ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url")
+    given = (config.options.get(name) for name in names)
+    ambient = (os.environ.get(name.upper()) for name in ("AWS_ENDPOINT_URL_S3", *names[2:]))
+    return next(filter(None, (*given, *ambient)), None)
+
+
+def _memory(config: StoreConfig) -> MemoryStore:
+    if config.options:
+        names = ", ".join(sorted(config.options))
+        raise InvalidInputError("memory takes no options", object_name=config.url, found=names)
+    with _memories_lock:
+        return _memories.setdefault(bucket_of(config), MemoryStore())
+
+
+def _client_options(config: StoreConfig) -> ClientConfig:
+    # The read timeout is what bounds an attempt: it starts again with every piece of an answer, so
+    # that a large object on a slow line still arrives.
+    options: ClientConfig = {
+        "connect_timeout": timedelta(milliseconds=CONNECT_TIMEOUT_MS),
+        "read_timeout": timedelta(milliseconds=config.retry.attempt_timeout_ms),
+        "timeout": timedelta(milliseconds=max(config.retry.deadline_ms, config.retry.attempt_timeout_ms)),
+    }
+    if (endpoint_of(config) or "").startswith("http://"):
+        options["allow_http"] = True
+    return options
+
+
+def _no_retries() -> RetryConfig:
+    return {"max_retries": 0}
+
+
+def _bad_option(config: StoreConfig, store: Any) -> InvalidInputError:
+    unknown = [name for name in sorted(config.options) if not _is_known(store, name)]
+    return InvalidInputError(
+        "unknown options",
+        object_name=config.url,
+        found=", ".join(unknown),
+        expected=f"settings of obstore's {store.__name__}",
+    )
+
+
+def _is_known(store: Any, name: str) -> bool:
+    try:
+        store("bucket", config={name: ""})
+    except UnknownConfigurationKeyError:
+        return False
+    except (BaseError, ValueError, TypeError):
+        return True
+    return True

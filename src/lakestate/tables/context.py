@@ -1,0 +1,35 @@
+"""What a table needs from its surroundings while one subtask runs one epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakestate.ambient import Ambient
+from lakestate.protocol.metadata import TableConfig
+from lakestate.protocol.values import TaskInfo
+from lakestate.storage.run_cache import RunCache
+from lakestate.tables.job_objects import JobObjects
+
+
+@dataclass(frozen=True)
+class TableContext:
+    """Who we are, where state lives, and what time it is.
+
+    The watermark and the processing time are those at which the epoch began: all rows of an
+    epoch see the same ones, and so does the epoch when it runs again after a crash.
+    """
+
+    task: TaskInfo
+    objects: JobObjects
+    cache: RunCache | None
+    ambient: Ambient
+    watermark_us: int | None
+    now_us: int
+
+
+def expired_before_us(config: TableConfig, context: TableContext) -> int | None:
+    """The time before which rows of a table with a time to live are gone, or None."""
+    if config.ttl_us is None:
+        return None
+    now_us = context.now_us if config.time_column is None else context.watermark_us
+    return None if now_us is None else now_us - config.ttl_us

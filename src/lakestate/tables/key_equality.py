@@ -1,0 +1,40 @@
+"""Are two rows of key columns the same key? Vectorised; nulls equal nulls, as in SQL's `<=>`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> np.ndarray:
+    """For each row, whether all key columns agree.
+
+    >>> same_keys([pa.array([1, None, 3])], [pa.array([1, None, 4])]).tolist()
+    [True, True, False]
+    """
+    agreed = _same_column(left[0], right[0])
+    for one, other in zip(left[1:], right[1:], strict=True):
+        agreed &= _same_column(one, other)
+    return agreed
+
+
+def _same_column(left: pa.Array, right: pa.Array) -> np.ndarray:
+    if pa.types.is_floating(left.type):
+        left, right = _comparable_bits(left), _comparable_bits(right)
+    equal = pc.equal(left, right)
+    if not equal.null_count:
+        return equal.to_numpy(zero_copy_only=False)
+    both_null = pc.and_(left.is_null(), right.is_null())
+    return pc.fill_null(equal, both_null).to_numpy(zero_copy_only=False)
+
+
+def _comparable_bits(column: pa.Array) -> pa.Array:
+    """Floats as integers in which all NaN are one and both zeros are one, as Spark groups them."""
+    width = column.type.bit_width
+    floats = column.fill_null(0).to_numpy(zero_copy_only=False) + 0.0
+    floats = np.where(np.isnan(floats), np.nan, floats).astype(f"f{width // 8}")
+    mask = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    return pa.array(floats.view(f"i{width // 8}"), mask=mask)

@@ -1,0 +1,111 @@
+"""Finding many keys in a run at once. Nothing here loops over rows in Python.
+
+A search is a binary search on the routing keys, a second one on the whole-key hashes where many
+keys share a routing key, and then a comparison of the key columns themselves: two keys with one
+hash are two keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakestate.tables.key_equality import same_keys
+from lakestate.tables.layout import RunLayout
+from lakestate.tables.run import Run
+
+ABSENT = -1
+
+
+@dataclass(frozen=True)
+class Query:
+    """Keys to look for, in ascending order of routing key."""
+
+    keys: np.ndarray
+    hashes: np.ndarray | None
+    columns: Sequence[pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def take(self, rows: np.ndarray) -> Query:
+        """The same query for some of its rows only."""
+        indices = pa.array(rows)
+        return Query(
+            self.keys[rows],
+            None if self.hashes is None else self.hashes[rows],
+            [pc.take(column, indices) for column in self.columns],
+        )
+
+
+def sorted_query(layout: RunLayout, columns: Sequence[pa.Array]) -> tuple[Query, np.ndarray]:
+    """A query for keys in any order, and the order it was brought into.
+
+    Sorted, the searches walk through memory instead of jumping about in it: with a large state
+    that is most of the cost.
+    """
+    keys, hashes = layout.hashes(columns)
+    order = np.argsort(keys, kind="stable")
+    return Query(keys, hashes, columns).take(order), order
+
+
+def positions(run: Run, query: Query) -> np.ndarray:
+    """Where each key of the query is in the run, or ABSENT."""
+    found = np.full(len(query), ABSENT, dtype=np.int64)
+    start = int(np.searchsorted(query.keys, run.keys[0])) if len(run) else 0
+    stop = int(np.searchsorted(query.keys, run.keys[-1], side="right")) if len(run) else 0
+    if start == stop:
+        return found
+    places = _first_places(run, query, start, stop)
+    rows = np.arange(start, stop)
+    here = _same_hash(run, query, places, rows)
+    places, rows = places[here], rows[here]
+    while len(rows):
+        same = same_keys(_taken(query.columns, rows, len(query)), _taken(run.key_columns, places, -1))
+        found[rows[same]] = places[same]
+        # Another key with this hash: the right one may be the next row.
+        rows, places = rows[~same], places[~same] + 1
+        here = _same_hash(run, query, places, rows)
+        places, rows = places[here], rows[here]
+    return found
+
+
+def _first_places(run: Run, query: Query, start: int, stop: int) -> np.ndarray:
+    keys = query.keys[start:stop]
+    low = np.searchsorted(run.keys, keys, side="left")
+    if run.hashes is None or query.hashes is None:
+        return low
+    high = np.searchsorted(run.keys, keys, side="right")
+    return _bisect(run.hashes, query.hashes[start:stop], low, high)
+
+
+def _bisect(hashes: np.ndarray, wanted: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """For each row, the first place in its own [low, high) whose hash is not less than wanted."""
+    low, high = low.copy(), high.copy()
+    open_ = np.flatnonzero(low < high)
+    while len(open_):
+        middle = (low[open_] + high[open_]) >> 1
+        less = hashes[middle] < wanted[open_]
+        low[open_] = np.where(less, middle + 1, low[open_])
+        high[open_] = np.where(less, high[open_], middle)
+        open_ = open_[low[open_] < high[open_]]
+    return low
+
+
+def _same_hash(run: Run, query: Query, places: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    inside = np.minimum(places, len(run) - 1)
+    same = (run.keys[inside] == query.keys[rows]) & (places < len(run))
+    if run.hashes is not None and query.hashes is not None:
+        same &= run.hashes[inside] == query.hashes[rows]
+    return same
+
+
+def _taken(columns: Sequence[pa.Array], rows: np.ndarray, all_rows: int) -> Sequence[pa.Array]:
+    if len(rows) == all_rows:
+        return columns
+    indices = pa.array(rows)
+    return [pc.take(column, indices) for column in columns]

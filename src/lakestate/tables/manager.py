@@ -1,0 +1,274 @@
+"""`TableManager`: all state tables of one subtask of one operator, from restore to checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.protocol.metadata import StateSummary, SubtaskEntry, SubtaskMetadata
+from lakestate.protocol.values import Epoch, ObjectRef, TaskInfo
+from lakestate.tables.backing_store import BackingStore
+from lakestate.tables.context import TableContext
+from lakestate.tables.global_keyed import GlobalKeyedTable
+from lakestate.tables.global_keyed_view import GlobalKeyedView
+from lakestate.tables.keyed import KeyedTable
+from lakestate.tables.keyed_view import KeyedView
+from lakestate.tables.lifecycle import CompactedFiles, FinishedTable, Table, View
+from lakestate.tables.restore import RestoredSubtask, fresh, restored
+from lakestate.tables.time_key import TimeKeyTable
+from lakestate.tables.time_key_view import TimeKeyState
+
+V = TypeVar("V", bound=View)
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskCheckpoint:
+    """What a subtask reports when its checkpoint is stored. The driver needs nothing else."""
+
+    operator_id: str
+    parallelism: int
+    epoch: Epoch
+    attempt: str
+    entry: SubtaskEntry
+    watermark_us: int | None
+    commit_data: Mapping[str, bytes]
+
+
+class TableManager:
+    """The state tables of one subtask.
+
+    >>> import lakestate as ls
+    >>> backend = ls.ParquetBackend("memory://docs-manager")
+    >>> task = ls.TaskInfo(job_id="job", operator_id="op")
+    >>> declared = [ls.GlobalKeyedTable("my_state", key=str, value=int)]
+    >>> tables = TableManager.load(task, declared, backend, restore_from=None)
+    >>> tables.global_keyed("my_state").insert("total", 42)
+    >>> done = tables.checkpoint(epoch=1, min_epoch=1, watermark=None, then_stop=False)
+    >>> record = backend.write_checkpoint_metadata("job", 1, [done])
+    >>> again = TableManager.load(task, declared, backend, restore_from=1)
+    >>> again.global_keyed("my_state").get("total")
+    42
+    """
+
+    def __init__(
+        self, context: TableContext, backend: BackingStore, tables: Sequence[Table], state: RestoredSubtask
+    ) -> None:
+        self._context = context
+        self._backend = backend
+        self._tables = {table.name: table for table in tables}
+        self._files = dict(state.files)
+        self._previous = state.previous
+        self._views: dict[str, View] = {}
+
+    @classmethod
+    def load(
+        cls,
+        task: TaskInfo,
+        tables: Sequence[Table],
+        backend: BackingStore,
+        restore_from: Epoch | int | None,
+        *,
+        drop: Collection[str] = (),
+        watermark_us: int | None = None,
+        processing_time_us: int | None = None,
+    ) -> TableManager:
+        """Empty state, or the state of a published epoch, at any parallelism.
+
+        `drop` names stored tables that are given up on purpose. The watermark is the epoch's
+        unless given. Views open their files when they are first used.
+        """
+        _check_names(tables)
+        objects = backend.objects(task.job_id)
+        if restore_from is None:
+            state = fresh(tables)
+        else:
+            manifest = backend.load_checkpoint_metadata(task.job_id, Epoch(restore_from))
+            state = restored(task, tables, manifest, objects, drop)
+        context = TableContext(
+            task=task,
+            objects=objects,
+            cache=backend.cache,
+            ambient=backend.ambient,
+            watermark_us=state.watermark_us if watermark_us is None else watermark_us,
+            now_us=backend.ambient.now_ms() * 1000 if processing_time_us is None else processing_time_us,
+        )
+        return cls(context, backend, tables, state)
+
+    @property
+    def task(self) -> TaskInfo:
+        """Whose tables these are."""
+        return self._context.task
+
+    @property
+    def watermark_us(self) -> int | None:
+        """The watermark that the current epoch began with."""
+        return self._context.watermark_us
+
+    def keyed(self, name: str) -> KeyedView:
+        """The view of a `KeyedTable`."""
+        return self._view(name, KeyedTable, KeyedView)
+
+    def global_keyed(self, name: str) -> GlobalKeyedView:
+        """The view of a `GlobalKeyedTable`."""
+        return self._view(name, GlobalKeyedTable, GlobalKeyedView)
+
+    def time_key(self, name: str) -> TimeKeyState:
+        """The views of a `TimeKeyTable`."""
+        return self._view(name, TimeKeyTable, TimeKeyState)
+
+    def apply_compacted(self, compacted: Sequence[CompactedFiles]) -> None:
+        """Swap merges in that were done beside the stream. Before any view is used.
+
+        A merge of files that this subtask no longer has is ignored.
+        """
+        if self._views:
+            raise InvalidInputError(
+                "compacted files are swapped in before any view is used", found=", ".join(self._views)
+            )
+        for merge in compacted:
+            if merge.table in self._tables:
+                table = self._tables[merge.table]
+                self._files[merge.table] = table.apply_compacted_checkpoint(
+                    self._files[merge.table], merge, self.task
+                )
+
+    def checkpoint(
+        self, epoch: Epoch | int, min_epoch: Epoch | int, watermark: int | None, then_stop: bool
+    ) -> SubtaskCheckpoint:
+        """Store everything that changed since the last checkpoint, and say where it is.
+
+        Each table is serialised, the files are uploaded in parallel, the metadata is collected
+        and written, and memory that only epochs before `min_epoch` needed is let go. Until the
+        epoch is published nothing refers to any of it. `watermark` is in microseconds.
+        """
+        epoch, started_ms = Epoch(epoch), self._context.ambient.now_ms()
+        finished = self._write_tables(epoch)
+        metadata = self._metadata(epoch, started_ms, watermark, then_stop, finished)
+        ref = self._write_metadata(metadata)
+        self._go_on(watermark, Epoch(min_epoch), finished)
+        return SubtaskCheckpoint(
+            operator_id=self.task.operator_id,
+            parallelism=self.task.parallelism,
+            epoch=epoch,
+            attempt=metadata.attempt,
+            entry=SubtaskEntry(
+                self.task.subtask_index, self.task.key_range, ref, _summary(metadata, finished)
+            ),
+            watermark_us=watermark,
+            commit_data={
+                name: done.files.commit_data
+                for name, done in finished.items()
+                if done.files.commit_data is not None
+            },
+        )
+
+    def _write_tables(self, epoch: Epoch) -> dict[str, FinishedTable]:
+        """Serialise and upload. All tables write at the same time; the first failure is raised."""
+        checkpointers = {
+            name: table.epoch_checkpointer(epoch, self._files[name], self._context)
+            for name, table in self._tables.items()
+        }
+        for name, view in self._opened().items():
+            view.checkpoint_into(checkpointers[name])
+        return {name: checkpointer.finish() for name, checkpointer in checkpointers.items()}
+
+    def _metadata(
+        self,
+        epoch: Epoch,
+        started_ms: int,
+        watermark_us: int | None,
+        then_stop: bool,
+        finished: Mapping[str, FinishedTable],
+    ) -> SubtaskMetadata:
+        task, ambient = self.task, self._context.ambient
+        return SubtaskMetadata(
+            job_id=task.job_id,
+            operator_id=task.operator_id,
+            subtask_index=task.subtask_index,
+            parallelism=task.parallelism,
+            epoch=epoch,
+            generation=task.generation,
+            attempt=ambient.new_id(),
+            key_range=task.key_range,
+            started_ms=started_ms,
+            finished_ms=ambient.now_ms(),
+            watermark_us=watermark_us,
+            then_stop=then_stop,
+            bytes_written=sum(done.bytes_written for done in finished.values()),
+            configs=tuple(table.config for table in self._tables.values()),
+            tables=tuple(done.files for done in finished.values()),
+        )
+
+    def _write_metadata(self, metadata: SubtaskMetadata) -> ObjectRef:
+        """Write the metadata object, or refer to the previous one if it says the same."""
+        if self._previous is not None:
+            ref, stored = self._previous
+            if (stored.tables, stored.configs) == (metadata.tables, metadata.configs):
+                return ref
+        ref = self._backend.write_operator_checkpoint_metadata(metadata)
+        self._previous = (ref, metadata)
+        return ref
+
+    def _go_on(
+        self, watermark_us: int | None, min_epoch: Epoch, finished: Mapping[str, FinishedTable]
+    ) -> None:
+        self._context = replace(
+            self._context,
+            watermark_us=self._context.watermark_us if watermark_us is None else watermark_us,
+            now_us=self._context.ambient.now_ms() * 1000,
+        )
+        # Only now: if anything above failed, the next attempt starts from the same files.
+        self._files = {name: done.files for name, done in finished.items()}
+        for name, view in self._opened().items():
+            view.checkpointed(finished[name].files, self._context)
+            view.forget_before(min_epoch)
+
+    def _opened(self) -> dict[str, View]:
+        """The views of all tables. Opening one reads nothing yet."""
+        if not self._views:
+            self._views = {
+                name: table.open_view(self._files[name], self._context)
+                for name, table in self._tables.items()
+            }
+        return self._views
+
+    def _view(self, name: str, kind: type[Table], view_kind: type[V]) -> V:
+        table = self._tables.get(name)
+        if table is None:
+            raise NotFoundError(
+                f"operator {self.task.operator_id} has no such table",
+                object_name=name,
+                found=", ".join(sorted(self._tables)) or "no table",
+                action="declare the table, or use one of those",
+            )
+        if not isinstance(table, kind):
+            raise InvalidInputError(
+                f"table is of another type: {name}",
+                object_name=f"operator {self.task.operator_id}",
+                found=type(table).__name__,
+                expected=kind.__name__,
+            )
+        view = self._opened()[name]
+        assert isinstance(view, view_kind)
+        return view
+
+
+def _check_names(tables: Sequence[Table]) -> None:
+    names = [table.name for table in tables]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInputError("two tables of an operator have one name", found=", ".join(twice))
+
+
+def _summary(metadata: SubtaskMetadata, finished: Mapping[str, FinishedTable]) -> StateSummary:
+    files = [file for table in metadata.tables for file in table.files]
+    return StateSummary(
+        file_count=len(files),
+        row_count=sum(file.row_count for file in files),
+        size_bytes=sum(file.size_bytes for file in files),
+        bytes_written=sum(done.bytes_written for done in finished.values()),
+    )
+
+

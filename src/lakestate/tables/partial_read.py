@@ -1,0 +1,108 @@
+"""Reading only the row groups of a file that hold wanted keys, each verified on its own.
+
+After rescaling a subtask owns a part of a file's keys. The reference says where the row groups lie
+and what they must be, so neither the rest of the file nor a trip for the footer's position is needed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from lakestate.errors import CorruptionError
+from lakestate.protocol.values import FileRef
+from lakestate.storage.store import ByteRange
+from lakestate.tables.job_objects import JobObjects
+from lakestate.tables.run_parquet import undecodable
+
+
+def wanted_blocks(file: FileRef) -> tuple[int, ...]:
+    """The row groups that hold valid keys. Empty if the whole file is wanted."""
+    wanted = tuple(
+        index for index, block in enumerate(file.blocks) if block.keys.overlaps(file.valid_keys)
+    )
+    return () if len(wanted) == len(file.blocks) else wanted
+
+
+def read_blocks(
+    file: FileRef, wanted: Sequence[int], objects: JobObjects
+) -> tuple[pa.Table, Mapping[bytes, bytes] | None]:
+    """The rows of some row groups, and the file's key-value metadata."""
+    shown = objects.shown(file.path)
+    spans = [ByteRange(file.blocks[index].start, file.blocks[index].length) for index in wanted]
+    last = file.blocks[-1]
+    footer_start = last.start + last.length
+    spans.append(ByteRange(footer_start, file.size_bytes - footer_start))
+    pieces = objects.read_ranges(file.object_ref, spans)
+    checksums = [file.blocks[index].checksum for index in wanted] + [file.footer_checksum]
+    for span, piece, checksum in zip(spans, pieces, checksums, strict=True):
+        _verify(shown, span, piece, checksum)
+    try:
+        source = pa.PythonFile(SparseFile(file.size_bytes, spans, pieces), mode="r")
+        parquet = pq.ParquetFile(source, page_checksum_verification=False)
+        return parquet.read_row_groups(list(wanted)), parquet.schema_arrow.metadata
+    except (pa.ArrowException, OSError, ValueError) as cause:
+        raise undecodable(shown, cause) from cause
+
+
+def _verify(shown: str, span: ByteRange, piece: bytes, checksum: int) -> None:
+    found = xxhash.xxh3_64_intdigest(piece)
+    if len(piece) != span.length or found != checksum:
+        raise CorruptionError(
+            "a part of a data file does not match its checksum",
+            object_name=shown,
+            found=f"{len(piece)} bytes at {span.start} with xxh3 {found:016x}",
+            expected=f"{span.length} bytes with xxh3 {checksum:016x}",
+            action="restore the object, or open an epoch that does not need it",
+        )
+
+
+class SparseFile(io.RawIOBase):
+    """A file of which only some ranges are here. Reading elsewhere is an error, never zeros."""
+
+    def __init__(self, size_bytes: int, spans: Sequence[ByteRange], pieces: Sequence[bytes]) -> None:
+        self._size = size_bytes
+        self._pieces = list(zip(spans, pieces, strict=True))
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def tell(self) -> int:
+        """The position of the next read."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the position."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """The bytes at the position, which must be among the ranges."""
+        stop = self._size if size < 0 else min(self._size, self._position + size)
+        data = self._bytes(self._position, stop)
+        self._position = stop
+        return data
+
+    def _bytes(self, start: int, stop: int) -> bytes:
+        if start >= stop:
+            return b""
+        collected = []
+        for span, piece in self._pieces:
+            if span.start <= start < span.start + span.length:
+                taken = piece[start - span.start : min(stop, span.start + span.length) - span.start]
+                collected.append(taken)
+                start += len(taken)
+                if start == stop:
+                    return b"".join(collected)
+        raise OSError(f"bytes {start} to {stop} were not fetched")

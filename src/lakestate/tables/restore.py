@@ -1,0 +1,115 @@
+"""What a subtask restores from an epoch: which metadata it reads, and what it takes from it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from lakestate.errors import IncompatibleStateError
+from lakestate.protocol.compatibility import Incompatible, compatibility
+from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, TableFiles
+from lakestate.protocol.rescale import needs_all_subtasks, plan_rescale
+from lakestate.protocol.values import ObjectRef, TaskInfo
+from lakestate.tables.job_objects import JobObjects
+from lakestate.tables.lifecycle import Table
+from lakestate.tables.registry import merged_table, subtask_part
+
+
+@dataclass(frozen=True)
+class RestoredSubtask:
+    """A subtask's part of an epoch."""
+
+    files: dict[str, TableFiles]
+    watermark_us: int | None = None
+    previous: tuple[ObjectRef, SubtaskMetadata] | None = None
+    """This very subtask's metadata object, if the parallelism did not change."""
+
+
+def fresh(tables: Sequence[Table]) -> RestoredSubtask:
+    """Empty state."""
+    return RestoredSubtask({table.name: _no_files(table) for table in tables})
+
+
+def restored(
+    task: TaskInfo, tables: Sequence[Table], manifest: Manifest, objects: JobObjects, drop: Collection[str]
+) -> RestoredSubtask:
+    """A subtask's part of an epoch, at whatever parallelism the epoch was written.
+
+    Every table is checked before any is opened: nothing is half-restored.
+    """
+    entry = manifest.operator(task.operator_id)
+    if entry is None:
+        return fresh(tables)
+    wanted = plan_rescale(task, entry)
+    if needs_all_subtasks(table.table_type for table in tables):
+        wanted = entry.subtasks
+    stored = objects.read_subtasks(wanted)
+    configs = _stored_configs(stored)
+    where = f"operator {task.operator_id} in epoch {manifest.epoch} of job {task.job_id}"
+    _check_none_forgotten(configs, tables, drop, where)
+    files = {table.name: _part(table, configs.get(table.name), stored, task, where) for table in tables}
+    own = next(
+        (
+            (item.metadata, metadata)
+            for item, metadata in zip(wanted, stored, strict=True)
+            if (metadata.subtask_index, metadata.parallelism) == (task.subtask_index, task.parallelism)
+        ),
+        None,
+    )
+    watermark_us = entry.watermark_us if entry.watermark_us is not None else manifest.watermark_us
+    return RestoredSubtask(files, watermark_us, own)
+
+
+def _part(
+    table: Table, stored: TableConfig | None, subtasks: Sequence[SubtaskMetadata], task: TaskInfo, where: str
+) -> TableFiles:
+    if stored is None:
+        return _no_files(table)
+    check_compatible(table, stored, where)
+    parts = {
+        metadata.subtask_index: files
+        for metadata in subtasks
+        if (files := metadata.table(table.name)) is not None
+    }
+    return subtask_part(table.config, merged_table(table.config, parts), task)
+
+
+def check_compatible(table: Table, stored: TableConfig, where: str) -> None:
+    """Refuse a declaration that cannot read what is stored."""
+    decision = compatibility(stored, table.config, table.migrates_from)
+    if isinstance(decision, Incompatible):
+        raise IncompatibleStateError(
+            f"table {table.name} cannot read its stored state",
+            object_name=where,
+            found="; ".join(decision.reasons),
+            action="nothing was read or changed",
+        )
+
+
+def _stored_configs(stored: Sequence[SubtaskMetadata]) -> dict[str, TableConfig]:
+    """The stored declarations. Of several versions the newest, which is what can be hardest to read."""
+    configs: dict[str, TableConfig] = {}
+    for metadata in stored:
+        for config in metadata.configs:
+            known = configs.get(config.name)
+            if known is None or config.state_version > known.state_version:
+                configs[config.name] = config
+    return configs
+
+
+def _check_none_forgotten(
+    configs: dict[str, TableConfig], tables: Sequence[Table], drop: Collection[str], where: str
+) -> None:
+    forgotten = sorted(configs.keys() - {table.name for table in tables} - set(drop))
+    if forgotten:
+        raise IncompatibleStateError(
+            "stored tables are not declared any more",
+            object_name=where,
+            found=", ".join(forgotten),
+            expected=", ".join(sorted(table.name for table in tables)) or "no table",
+            action=f"declare them, or drop their state with drop={forgotten}",
+        )
+
+
+def _no_files(table: Table) -> TableFiles:
+    return TableFiles(table.name, table.table_type)

@@ -1,0 +1,90 @@
+"""A run: rows sorted by routing key, each key once, ready to be searched.
+
+In memory it is one Arrow table with one chunk per column, wherever the bytes live: on the heap for
+what this epoch wrote, in a memory map for what earlier epochs left in the run cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from lakestate.protocol.key_ranges import KeyRange
+from lakestate.tables.layout import HASH, KEY, REMOVED, UPDATED, RunLayout
+
+
+@dataclass(frozen=True)
+class Run:
+    """Sorted rows of one table."""
+
+    rows: pa.Table
+    layout: RunLayout
+    hold: object = None
+    """What keeps the rows' file in the cache while this run is in use."""
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        """The routing keys, ascending."""
+        return self._numbers(KEY)
+
+    @cached_property
+    def hashes(self) -> np.ndarray | None:
+        """The hashes of whole keys, ascending within a routing key; None where they are the same."""
+        return self._numbers(HASH) if self.layout.has_fine_key else None
+
+    @cached_property
+    def key_columns(self) -> list[pa.Array]:
+        """The key columns."""
+        return [self.column(name) for name in self.layout.key_names]
+
+    @cached_property
+    def removed(self) -> np.ndarray | None:
+        """Which rows say that their key is gone; None if none does."""
+        if not self.layout.has_removals:
+            return None
+        flags: np.ndarray = self.column(REMOVED).to_numpy(zero_copy_only=False)
+        return flags if flags.any() else None
+
+    @cached_property
+    def times_us(self) -> np.ndarray | None:
+        """The time that decides when a row expires, or None if rows of this table do not."""
+        config = self.layout.config
+        name = UPDATED if self.layout.has_updated else config.time_column
+        if name is None:
+            return None
+        return self.column(name).cast(pa.int64()).fill_null(_NEVER_US).to_numpy(zero_copy_only=False)
+
+    @property
+    def key_range(self) -> KeyRange | None:
+        """The smallest range that holds all routing keys, or None if there is no row."""
+        return KeyRange(int(self.keys[0]), int(self.keys[-1])) if len(self) else None
+
+    def column(self, name: str) -> pa.Array:
+        """A column as one array."""
+        chunked = self.rows.column(name)
+        return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
+
+    def slice(self, start: int, stop: int) -> Run:
+        """The rows from `start` up to, not including, `stop`. No copy."""
+        if start == 0 and stop == len(self):
+            return self
+        return Run(self.rows.slice(start, stop - start), self.layout, self.hold)
+
+    def clipped_to(self, keys: KeyRange) -> Run:
+        """The rows whose routing key lies in a range. No copy."""
+        start = int(np.searchsorted(self.keys, np.uint64(keys.first), side="left"))
+        stop = int(np.searchsorted(self.keys, np.uint64(keys.last), side="right"))
+        return self.slice(start, stop)
+
+    def _numbers(self, name: str) -> np.ndarray:
+        return self.column(name).to_numpy(zero_copy_only=True)
+
+
+# A row without a time never expires.
+_NEVER_US = np.iinfo(np.int64).max

@@ -1,0 +1,198 @@
+"""Runs between memory, the object store and the run cache.
+
+Writing gives a `FileRef` that says all that a reader must know to verify the file, whole or by row
+group. Opening gives a memory-mapped `Run`, from the cache or rebuilt from Parquet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from lakestate.protocol.key_ranges import KeyRange
+from lakestate.protocol.values import Block, Epoch, FileRef, TimeRange
+from lakestate.tables.context import TableContext
+from lakestate.tables.layout import RunLayout
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
+from lakestate.tables.partial_read import read_blocks, wanted_blocks
+from lakestate.tables.run import Run
+from lakestate.tables.run_parquet import ROW_GROUP_ROWS, decode_run, encode_run, row_groups
+
+Upgrade = Callable[[pa.Table, CheckpointParquetMetadata, str], pa.Table]
+"""Brings the rows of a file of any older state version into the current layout."""
+
+_LARGE_BYTES = 1 << 30
+
+
+def write_run(run: Run, context: TableContext, epoch: Epoch) -> FileRef:
+    """Store a run as a new data file, and keep it in the cache as well."""
+    data = encode_run(run.rows, CheckpointParquetMetadata.of(run.layout.config).to_key_values())
+    streamed = StreamedRun()
+    for start in range(0, len(run), ROW_GROUP_ROWS):
+        streamed.add(run.slice(start, min(len(run), start + ROW_GROUP_ROWS)))
+    file = store_streamed(data, streamed, run.layout, context, epoch)
+    if context.cache is not None:
+        context.cache.open(_cache_key(file, run.layout, context), _writer(run.rows)).close()
+    return file
+
+
+class StreamedRun:
+    """What must be known of a run's row groups to refer to the file they are written to."""
+
+    def __init__(self) -> None:
+        self.group_keys: list[KeyRange] = []
+        self.row_count = 0
+        self.removed_count = 0
+        self.times: TimeRange | None = None
+
+    def add(self, group: Run) -> None:
+        """One row group more, in order."""
+        keys = group.key_range
+        assert keys is not None, "a row group has rows"
+        self.group_keys.append(keys)
+        self.row_count += len(group)
+        self.removed_count += 0 if group.removed is None else int(group.removed.sum())
+        self.times = _joined(self.times, _time_range(group))
+
+
+def store_streamed(
+    data: pa.Buffer, streamed: StreamedRun, layout: RunLayout, context: TableContext, epoch: Epoch
+) -> FileRef:
+    """Upload the Parquet bytes of a run under a name that nobody else has."""
+    task, config = context.task, layout.config
+    path = context.objects.paths.data(
+        epoch, task.operator_id, config.name, task.subtask_index, context.ambient.new_id()
+    )
+    blocks = _blocks(data, streamed.group_keys)
+    file = FileRef(
+        path=path,
+        size_bytes=data.size,
+        checksum=xxhash.xxh3_64_intdigest(data),
+        row_count=streamed.row_count,
+        epoch=epoch,
+        generation=task.generation,
+        subtask_index=task.subtask_index,
+        state_version=config.state_version,
+        schema_fingerprint=config.schema_fingerprint,
+        keys=KeyRange(streamed.group_keys[0].first, streamed.group_keys[-1].last),
+        times=streamed.times,
+        removed_count=streamed.removed_count,
+        valid_keys=task.key_range,
+        blocks=blocks,
+        footer_checksum=_footer_checksum(data, blocks),
+    )
+    context.objects.put_verified(file.object_ref, memoryview(data))
+    return file
+
+
+def open_run(
+    file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None = None
+) -> Run:
+    """The rows of a file that count for the holder of the reference.
+
+    Raises CorruptionError naming the file if it is missing, damaged or another table's.
+    """
+    if context.cache is None:
+        run = Run(_single_chunk(_fetched(file, layout, context, upgrade)), layout)
+    else:
+        cached = context.cache.open(
+            _cache_key(file, layout, context),
+            lambda path: _write(path, _fetched(file, layout, context, upgrade)),
+        )
+        run = Run(pa.ipc.open_file(cached.memory_map()).read_all(), layout, hold=cached)
+    return run.clipped_to(file.valid_keys)
+
+
+def _fetched(file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None) -> pa.Table:
+    shown = context.objects.shown(file.path)
+    blocks = wanted_blocks(file)
+    if blocks:
+        rows, metadata = read_blocks(file, blocks, context.objects)
+    else:
+        rows = decode_run(pa.py_buffer(context.objects.read_verified(file.object_ref)), shown)
+        metadata = rows.schema.metadata
+    identity = CheckpointParquetMetadata.from_key_values(metadata, shown)
+    identity.check(layout.config, shown)
+    if upgrade is not None:
+        rows = upgrade(rows, identity, shown)
+    return checked_rows(rows, layout, shown)
+
+
+def checked_rows(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
+    """The rows in exactly the layout's columns, or an error naming the file."""
+    if rows.schema.names != layout.schema.names or rows.schema.types != layout.schema.types:
+        raise layout.mismatch(rows.schema, shown)
+    return rows
+
+
+def _blocks(data: pa.Buffer, group_keys: Sequence[KeyRange]) -> tuple[Block, ...]:
+    """What is needed to read a part of the file and still verify it. Empty for one row group."""
+    if len(group_keys) < 2:
+        return ()
+    groups = row_groups(pq.read_metadata(pa.BufferReader(data)))
+    return tuple(
+        Block(
+            start=group.start,
+            length=group.length,
+            row_count=group.row_count,
+            keys=keys,
+            checksum=xxhash.xxh3_64_intdigest(data.slice(group.start, group.length)),
+        )
+        for group, keys in zip(groups, group_keys, strict=True)
+    )
+
+
+def _footer_checksum(data: pa.Buffer, blocks: Sequence[Block]) -> int:
+    if not blocks:
+        return 0
+    return xxhash.xxh3_64_intdigest(data.slice(blocks[-1].start + blocks[-1].length))
+
+
+def _joined(one: TimeRange | None, other: TimeRange | None) -> TimeRange | None:
+    if one is None or other is None:
+        return one or other
+    return TimeRange(min(one.first_us, other.first_us), max(one.last_us, other.last_us))
+
+
+def _time_range(run: Run) -> TimeRange | None:
+    times = run.times_us
+    if times is None or not len(times):
+        return None
+    return TimeRange(int(np.min(times)), int(np.max(times)))
+
+
+def _cache_key(file: FileRef, layout: RunLayout, context: TableContext) -> str:
+    """Names the content: which file, which part of it, and in which version's columns."""
+    blocks = wanted_blocks(file)
+    part = f"{blocks[0]}-{blocks[-1]}" if blocks else "all"
+    return (
+        f"{context.objects.shown(file.path)}@{file.checksum:016x}#{part}"
+        f":{layout.config.schema_fingerprint:016x}v{layout.config.state_version}"
+    )
+
+
+def _writer(rows: pa.Table) -> Callable[[Path], None]:
+    return lambda path: _write(path, rows)
+
+
+def _write(path: Path, rows: pa.Table) -> None:
+    rows = _single_chunk(rows)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+
+
+def _single_chunk(rows: pa.Table) -> pa.Table:
+    """One chunk per column: taking rows across chunks is many times slower.
+
+    Text beyond two gigabytes needs 64-bit offsets; it is cast back where it leaves a view.
+    """
+    if rows.nbytes > _LARGE_BYTES:
+        large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+        fields = [field.with_type(large.get(field.type, field.type)) for field in rows.schema]
+        rows = rows.cast(pa.schema(fields, metadata=rows.schema.metadata))
+    return rows.combine_chunks()

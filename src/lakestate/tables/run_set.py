@@ -1,0 +1,88 @@
+"""The stored runs of one table in one subtask, opened when they are first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lakestate.protocol.values import Epoch, FileRef
+from lakestate.tables.context import TableContext
+from lakestate.tables.layout import RunLayout
+from lakestate.tables.run import Run
+from lakestate.tables.run_files import Upgrade, open_run
+
+
+class RunSet:
+    """Files, newest first, and the runs they open to."""
+
+    def __init__(
+        self,
+        files: tuple[FileRef, ...],
+        layout: RunLayout,
+        context: TableContext,
+        upgrade: Upgrade | None = None,
+    ) -> None:
+        self._files = files
+        self._layout = layout
+        self._context = context
+        self._upgrade = upgrade
+        self._open: dict[FileRef, Run] = {}
+
+    @property
+    def files(self) -> tuple[FileRef, ...]:
+        """What is stored."""
+        return self._files
+
+    @property
+    def row_count(self) -> int:
+        """Rows in all files, those that newer ones hide included."""
+        return sum(file.row_count for file in self._files)
+
+    def __iter__(self) -> Iterator[Run]:
+        return (self.run(file) for file in self._files)
+
+    def run(self, file: FileRef) -> Run:
+        """The rows of one file that count here."""
+        if file not in self._open:
+            self._open[file] = open_run(file, self._layout, self._context, self._upgrade)
+        return self._open[file]
+
+    def moved_to(
+        self, files: tuple[FileRef, ...], context: TableContext, written: dict[FileRef, Run] | None = None
+    ) -> RunSet:
+        """The set of the next epoch. Runs that are open, or were just written, stay open."""
+        moved = RunSet(files, self._layout, context, self._upgrade)
+        known = self._open | (written or {})
+        moved._open = {file: known[file] for file in files if file in known}
+        return moved
+
+    def forget_before(self, min_epoch: Epoch) -> None:
+        """Close the runs of epochs before this one; they open again from the cache if needed."""
+        self._open = {file: run for file, run in self._open.items() if file.epoch >= min_epoch}
+
+
+def carried(files: tuple[FileRef, ...], context: TableContext) -> tuple[FileRef, ...]:
+    """The files of the previous epoch that still hold rows of this subtask, clipped to its keys."""
+    mine = context.task.key_range
+    clipped = (file.clipped_to(mine) for file in files)
+    return tuple(file for file in clipped if file is not None)
+
+
+def without_expired(files: tuple[FileRef, ...], expired_before_us: int | None) -> tuple[FileRef, ...]:
+    """The files without the oldest ones, as long as all of their rows have expired.
+
+    Only from the old end: a newer file may hide a row of an older one that has not expired.
+    """
+    if expired_before_us is None:
+        return files
+    kept = list(files)
+    while kept and kept[-1].times is not None and kept[-1].times.last_us < expired_before_us:
+        kept.pop()
+    return tuple(kept)
+
+
+def with_valid_from(file: FileRef, valid_from_us: int | None) -> FileRef:
+    """The same file with rows before a time no longer counting."""
+    if valid_from_us is None or (file.valid_from_us is not None and file.valid_from_us >= valid_from_us):
+        return file
+    return replace(file, valid_from_us=valid_from_us)

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakestate.testing.s3_server import S3Server
+
+pytest.register_assert_rewrite("lakestate.testing.store_contract", "lakestate.testing.upload_contract")
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakestate.config import StoreConfig
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """One SeaweedFS for the whole run. A test that kills it must start it again."""
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3_config(s3_server: S3Server) -> StoreConfig:
+    """A store in a part of the bucket that no other test uses."""
+    return s3_server.store_config(f"test/{uuid.uuid4().hex}")
