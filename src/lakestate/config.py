@@ -123,6 +123,13 @@ class StoreConfig:
                 object_name=f"{parts.scheme}://***@{parts.hostname or ''}{parts.path}",
                 action="pass them as options or through the environment",
             )
+        if parts.query or parts.fragment:
+            # A signed URL carries its credential in the query.
+            raise InvalidInputError(
+                "a store URL must not carry a query or a fragment",
+                object_name=f"{parts.scheme}://{parts.netloc}{parts.path}",
+                action="pass settings as options; write ? as %3F and # as %23 in a file path",
+            )
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
 
     def __repr__(self) -> str:

@@ -86,7 +86,10 @@ class IncompatibleStateError(LakestateError):
 
 
 class StorageUnavailableError(LakestateError):
-    """The store did not answer in time, and nothing was changed by this call. Try later."""
+    """The store did not answer in time. Try later.
+
+    A conditional write has changed nothing; an idempotent one may have, and can be repeated.
+    """
 
     code = "storage_unavailable"
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 THREADS = 32
 PROCESSES = 8
 ROUNDS = {"memory": 60, "local": 60, "s3": 3}
-LANES = {"memory": 1, "local": 1, "s3": 3}
-KINDS = ("create", "swap")
+LANES = {"memory": 1, "local": 1, "s3": 6}
 
 
 @pytest.fixture(params=["memory", "local", "s3"])
@@ -43,19 +42,17 @@ def config(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> StoreCo
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_exactly_one_thread_wins(config: StoreConfig, name: str, kind: str) -> None:
+def test_exactly_one_thread_wins(config: StoreConfig, name: str) -> None:
     store = open_store(config)
-    paths = prepared(store, kind, ROUNDS[name])
-    check(store, paths, race_threads(store, Race(kind, paths, LANES[name]), THREADS))
+    paths = prepared(store, ROUNDS[name])
+    check(store, paths, race_threads(store, Race(paths, LANES[name]), THREADS))
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["local", "s3"], indirect=True)
-def test_exactly_one_process_wins(config: StoreConfig, name: str, kind: str) -> None:
+def test_exactly_one_process_wins(config: StoreConfig, name: str) -> None:
     store = open_store(config)
-    paths = prepared(store, kind, ROUNDS[name])
-    check(store, paths, race_processes(config, Race(kind, paths, LANES[name]), PROCESSES))
+    paths = prepared(store, ROUNDS[name])
+    check(store, paths, race_processes(config, Race(paths, LANES[name]), PROCESSES))
 
 
 @pytest.mark.parametrize("name", ["memory", "local"], indirect=True)
@@ -98,12 +95,11 @@ def test_puts_survive_deletes_that_empty_their_folder(config: StoreConfig) -> No
     assert list(store.list()) == []
 
 
-def prepared(store: ObjectStore, kind: str, rounds: int) -> list[str]:
-    paths = [f"{kind}/{number:03d}" for number in range(rounds)]
-    if kind == "swap":
-        for path in paths:
-            store.put(path, b"start")
-    return paths
+def prepared(store: ObjectStore, rounds: int) -> list[str]:
+    swapped = [f"swap/{number:03d}" for number in range(rounds)]
+    for path in swapped:
+        store.put(path, b"start")
+    return [*swapped, *(f"create/{number:03d}" for number in range(rounds))]
 
 
 def check(store: ObjectStore, paths: list[str], rounds: list[list[Answer]]) -> None:

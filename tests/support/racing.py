@@ -27,9 +27,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """What is raced for. `lanes` rounds run at a time, each for a path of its own."""
+    """What is raced for: to swap the paths below `swap/`, to create the others.
 
-    kind: str
+    `lanes` rounds run at a time, each for a path of its own.
+    """
+
     paths: list[str]
     lanes: int = 1
 
@@ -76,15 +78,15 @@ def _process(config: StoreConfig, race: Race, me: str, barriers: list[Any], answ
 def _contend(store: ObjectStore, race: Race, me: str, barriers: list[Any]) -> list[Answer]:
     def lane(number: int) -> list[Answer]:
         paths = race.paths[number :: race.lanes]
-        return [_attempt(store, race.kind, path, me, barriers[number]) for path in paths]
+        return [_attempt(store, path, me, barriers[number]) for path in paths]
 
     with ThreadPoolExecutor(race.lanes) as pool:
         by_lane = list(pool.map(lane, range(race.lanes)))
     return [by_lane[index % race.lanes][index // race.lanes] for index in range(len(race.paths))]
 
 
-def _attempt(store: ObjectStore, kind: str, path: str, me: str, barrier: Any) -> Answer:
-    version = store.head(path).version if kind == "swap" else None
+def _attempt(store: ObjectStore, path: str, me: str, barrier: Any) -> Answer:
+    version = store.head(path).version if path.startswith("swap/") else None
     barrier.wait(PATIENCE_S)
     if version is None:
         return _answer(me, store.create(path, me.encode()))

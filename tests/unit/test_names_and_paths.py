@@ -82,7 +82,7 @@ def test_bad_names_are_refused_wherever_they_enter(name: str) -> None:
     paths = Paths("job")
     for use in (
         lambda: Paths(name),
-        lambda: JobObjects(open_store("memory://"), name),
+        lambda: JobObjects(open_store("memory://names"), name),
         lambda: TaskInfo(name, "op"),
         lambda: TaskInfo("job", name),
         lambda: paths.data(Epoch(1), name, "table", 0, "a"),

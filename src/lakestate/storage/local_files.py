@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import time
 import uuid
 import zlib
@@ -168,10 +169,10 @@ class FileTree:
         while folder != self.root:
             try:
                 folder.rmdir()
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 pass
             except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
                 break
             self._durable.pop(folder, None)
@@ -193,11 +194,15 @@ class FileTree:
             _create_root(folder)
         else:
             self.ensure_folder(folder.parent)
-            folder.mkdir(exist_ok=True)
+            with suppress(FileExistsError):
+                folder.mkdir()
             fsync_folder(folder.parent)
+        status = folder.stat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "an object is in the way", str(folder))
         if len(self._durable) >= DURABLE_FOLDERS_MAX:
             self._durable.clear()
-        self._durable[folder] = folder.stat().st_ino
+        self._durable[folder] = status.st_ino
 
     def _publish(self, move: Callable[[], object], target: Path) -> None:
         for _ in range(PUBLISH_ATTEMPTS):

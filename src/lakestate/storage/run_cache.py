@@ -77,6 +77,12 @@ class CachedFile:
         """Where the file is, for those who cannot use a map."""
         return Path(self._path)
 
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """Tells this very content from any other that the entry's name may stand for."""
+        status = os.fstat(self._descriptor)
+        return status.st_dev, status.st_ino, status.st_ctime_ns
+
     def memory_map(self) -> pa.MemoryMappedFile:
         """Map the file. What is read from the map stays valid after `close`."""
         if self._descriptor < 0:

@@ -44,8 +44,13 @@ def compact_runs(
     runs = [open_run(file, layout, context, upgrade) for file in group]
     rows = _surviving(runs, layout, expired_before_us, plan.reaches_oldest)
     file = write_streamed(rows, layout, context, epoch)
+    return compacted(files.table, group, file)
+
+
+def compacted(table: str, group: Sequence[FileRef], file: FileRef | None) -> CompactedFiles:
+    """The merge of a group of files into one, or into nothing."""
     return CompactedFiles(
-        table=files.table,
+        table=table,
         replaced=tuple(member.path for member in group),
         merged=() if file is None else (file,),
         bytes_read=sum(member.size_bytes for member in group),

@@ -7,7 +7,7 @@ hash are two keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 
 from lakestate.tables.key_equality import same_keys
 from lakestate.tables.layout import RunLayout
-from lakestate.tables.run import Run
+from lakestate.tables.run import SAMPLE_ROWS, Run
 
 ABSENT = -1
+SAMPLED_RUN_ROWS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def sorted_query(layout: RunLayout, columns: Sequence[pa.Array]) -> tuple[Query,
     that is most of the cost.
     """
     keys, hashes = layout.hashes(columns)
-    order = np.argsort(keys, kind="stable")
+    order = np.argsort(keys)
     return Query(keys, hashes, columns).take(order), order
 
 
@@ -76,20 +77,40 @@ def positions(run: Run, query: Query) -> np.ndarray:
 
 def _first_places(run: Run, query: Query, start: int, stop: int) -> np.ndarray:
     keys = query.keys[start:stop]
-    low = np.searchsorted(run.keys, keys, side="left")
+    low = _lower_bound(run, keys)
     if run.hashes is None or query.hashes is None:
         return low
     high = np.searchsorted(run.keys, keys, side="right")
-    return _bisect(run.hashes, query.hashes[start:stop], low, high)
+    hashes, wanted = run.hashes, query.hashes[start:stop]
+    return first_places(low, high, lambda places, rows: hashes[places] < wanted[rows])
 
 
-def _bisect(hashes: np.ndarray, wanted: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """For each row, the first place in its own [low, high) whose hash is not less than wanted."""
+def _lower_bound(run: Run, keys: np.ndarray) -> np.ndarray:
+    """For each routing key, the first place in the run that is not less.
+
+    In a large run every step of a binary search is a page that is not in the processor's cache:
+    the samples find the few rows among which the last steps are made.
+    """
+    if len(run) < SAMPLED_RUN_ROWS:
+        return np.searchsorted(run.keys, keys, side="left")
+    sample = np.searchsorted(run.key_samples, keys, side="left")
+    low = np.maximum(sample - 1, 0) * SAMPLE_ROWS
+    high = np.minimum(sample * SAMPLE_ROWS, len(run))
+    return first_places(low, high, lambda places, rows: run.keys[places] < keys[rows])
+
+
+def first_places(
+    low: np.ndarray, high: np.ndarray, before: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """For each row, the first place in its own [low, high) that is not before what it looks for.
+
+    `before` is given places and the rows that ask about them.
+    """
     low, high = low.copy(), high.copy()
     open_ = np.flatnonzero(low < high)
     while len(open_):
         middle = (low[open_] + high[open_]) >> 1
-        less = hashes[middle] < wanted[open_]
+        less = before(middle, open_)
         low[open_] = np.where(less, middle + 1, low[open_])
         high[open_] = np.where(less, high[open_], middle)
         open_ = open_[low[open_] < high[open_]]

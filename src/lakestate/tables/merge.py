@@ -52,8 +52,9 @@ def last_rows(bag: Run) -> Run:
 
 
 def all_rows(bag: Run) -> Run:
-    """The rows of a bag sorted by key, all of them."""
-    return _picked(bag, _sorted_order(bag))
+    """The rows of a bag sorted by key and then by time, all of them."""
+    columns = [column for column in (bag.times_us, bag.hashes, bag.keys) if column is not None]
+    return _picked(bag, np.lexsort(columns))
 
 
 def slices(runs: Sequence[Run], rows_max: int = SLICE_ROWS) -> Iterator[list[Run]]:

@@ -6,7 +6,7 @@ what this epoch wrote, in a memory map for what earlier epochs left in the run c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.tables.layout import HASH, KEY, REMOVED, UPDATED, RunLayout
+
+SAMPLE_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class Run:
     def keys(self) -> np.ndarray:
         """The routing keys, ascending."""
         return self._numbers(KEY)
+
+    @cached_property
+    def key_samples(self) -> np.ndarray:
+        """Every `SAMPLE_ROWS`-th routing key: an index that fits in a processor's cache."""
+        return np.ascontiguousarray(self.keys[::SAMPLE_ROWS])
 
     @cached_property
     def hashes(self) -> np.ndarray | None:
@@ -64,6 +71,17 @@ class Run:
     def key_range(self) -> KeyRange | None:
         """The smallest range that holds all routing keys, or None if there is no row."""
         return KeyRange(int(self.keys[0]), int(self.keys[-1])) if len(self) else None
+
+    def indexed(self) -> Run:
+        """The same run with its index computed now."""
+        assert len(self.key_samples) <= len(self)
+        return self
+
+    def held_by(self, hold: object) -> Run:
+        """The same run, keeping something alive; what was computed of it is shared."""
+        twin = replace(self, hold=hold)
+        twin.__dict__.update(self.__dict__ | {"hold": hold})
+        return twin
 
     def column(self, name: str) -> pa.Array:
         """A column as one array."""

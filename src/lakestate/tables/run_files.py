@@ -6,6 +6,8 @@ group. Opening gives a memory-mapped `Run`, from the cache or rebuilt from Parqu
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import xxhash
 
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.values import Block, Epoch, FileRef, TimeRange
+from lakestate.storage.run_cache import CachedFile
 from lakestate.tables.context import TableContext
 from lakestate.tables.layout import RunLayout
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
@@ -26,6 +29,9 @@ from lakestate.tables.run_parquet import ROW_GROUP_ROWS, decode_run, encode_run,
 Upgrade = Callable[[pa.Table, CheckpointParquetMetadata, str], pa.Table]
 """Brings the rows of a file of any older state version into the current layout."""
 
+MAPS_MAX = 64
+_MAPS: OrderedDict[object, Run] = OrderedDict()
+_MAPS_LOCK = threading.Lock()
 _LARGE_BYTES = 1 << 30
 
 
@@ -104,8 +110,21 @@ def open_run(
             _cache_key(file, layout, context),
             lambda path: _write(path, _fetched(file, layout, context, upgrade)),
         )
-        run = Run(pa.ipc.open_file(cached.memory_map()).read_all(), layout, hold=cached)
+        run = _mapped(cached, layout)
     return run.clipped_to(file.valid_keys)
+
+
+def _mapped(cached: CachedFile, layout: RunLayout) -> Run:
+    """The run in a cached file. Maps stay open for a while: the next epoch finds its pages there."""
+    identity = (*cached.identity, layout.config, layout.hash)
+    with _MAPS_LOCK:
+        if identity in _MAPS:
+            _MAPS.move_to_end(identity)
+        else:
+            _MAPS[identity] = Run(pa.ipc.open_file(cached.memory_map()).read_all(), layout).indexed()
+        if len(_MAPS) > MAPS_MAX:
+            _MAPS.popitem(last=False)
+        return _MAPS[identity].held_by(cached)
 
 
 def _fetched(file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None) -> pa.Table:

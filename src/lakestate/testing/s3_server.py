@@ -100,6 +100,8 @@ class S3Server:
             "actions": ["Admin", "Read", "Write", "List", "Tagging"],
         }
         self._config_file.write_text(json.dumps({"identities": [identity]}))
+        # One volume at a time: allocating seven, as it would, takes seconds.
+        (self._folder / "master.toml").write_text("[master.volume_growth]\ncopy_1 = 1\n")
         (self._folder / "data").mkdir(exist_ok=True)
         with self._log_file.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command line

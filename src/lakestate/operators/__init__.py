@@ -1,0 +1,1 @@
+"""Operators: what users write, and the ones that come with Lakestate."""

@@ -1,0 +1,1 @@
+"""Sinks: exactly-once output that stays open across epochs."""

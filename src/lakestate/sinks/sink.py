@@ -1,0 +1,88 @@
+"""What a sink is: a stateful writer in every subtask, and a committer on the driver.
+
+Writers keep files open across epochs. What is open is state, in an ordinary `GlobalKeyedTable`; what
+is finished is handed to the manifest as the epoch's pre-commit. Nothing becomes visible to readers
+before the epoch is published and the driver commits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from lakestate.ambient import Ambient
+from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.tables.lifecycle import Table
+from lakestate.tables.manager import TableManager
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """One subtask of a sink in one epoch. `task.operator_id` is the sink's id."""
+
+    task: TaskInfo
+    epoch: Epoch
+    tables: TableManager
+    """The sink's own state tables, already restored; the caller checkpoints them."""
+    ambient: Ambient
+    watermark_us: int | None
+    schema: pa.Schema
+    """What every batch will look like."""
+    event_time: str | None = None
+    """The event-time column of the rows, if the stream has one."""
+
+
+class SinkWriter(Protocol):
+    """Writes the rows of one subtask in one epoch."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows."""
+        ...
+
+    def finish(self, *, then_stop: bool) -> None:
+        """End the epoch: everything needed to go on, or to commit, is in the state tables.
+
+        Open files go into the table, finished ones into its commit data. With `then_stop` all
+        files are finished. Called before `TableManager.checkpoint`.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Let go of local resources after a failure. Nothing stored is touched."""
+        ...
+
+
+class SinkCommitter(Protocol):
+    """Makes what an epoch finished visible. On the driver, after the epoch is published."""
+
+    def commit(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
+        """Commit the epoch. Called again after a crash: doing it twice is success."""
+        ...
+
+    def clean_up(self, job_id: str, live: Sequence[bytes]) -> None:
+        """Abort what attempts left behind that nothing refers to. `live` are current open files."""
+        ...
+
+
+class Sink(ABC):
+    """What users declare. Immutable and picklable: it is shipped to every subtask."""
+
+    @abstractmethod
+    def tables(self) -> Sequence[Table]:
+        """The state that writers of this sink keep."""
+
+    @abstractmethod
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse, before anything starts, rows that this sink cannot write."""
+
+    @abstractmethod
+    def writer(self, context: SinkContext) -> SinkWriter:
+        """The writer of one subtask for one epoch, going on where the state tables say."""
+
+    @abstractmethod
+    def committer(self) -> SinkCommitter:
+        """The committer, for the driver."""

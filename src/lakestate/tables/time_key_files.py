@@ -1,0 +1,103 @@
+"""The stored files of a `TimeKeyTable`: from when on their rows are alive, and when a file is done with.
+
+A subtask has one floor, the time before which all its rows are dead. It only rises. Each reference
+carries the floor it was last held under, so that a row that died in one subtask stays dead in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from lakestate.protocol.metadata import TableConfig, TableFiles
+from lakestate.protocol.values import Epoch, FileRef
+from lakestate.tables.compact_runs import compacted, planned, write_streamed
+from lakestate.tables.context import TableContext
+from lakestate.tables.layout import RunLayout
+from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig
+from lakestate.tables.run_checkpointer import RunCheckpointer
+from lakestate.tables.run_files import Upgrade, open_run
+from lakestate.tables.run_set import carried, with_valid_from
+from lakestate.tables.time_key_runs import TIME_MIN_US, TimeSpan, joined_slices
+
+
+def floor_us(config: TableConfig, files: TableFiles, context: TableContext) -> int | None:
+    """The time before which rows are dead: by retention, or because somebody said so."""
+    if config.retention_us is None or context.watermark_us is None:
+        return files.expired_before_us
+    retained_us = max(TIME_MIN_US, context.watermark_us - config.retention_us)
+    return later(files.expired_before_us, retained_us)
+
+
+def later(one: int | None, other: int | None) -> int | None:
+    """The later of two times, of which None is the earliest."""
+    if one is None or other is None:
+        return one if other is None else other
+    return max(one, other)
+
+
+def under_floor(files: TableFiles, before_us: int | None) -> TableFiles:
+    """The files with every row before a time dead. Those with no other rows are not there any more.
+
+    From anywhere in the list: unlike rows of a `KeyedTable`, these hide nothing.
+    """
+    stamped = (with_valid_from(file, before_us) for file in files.files)
+    alive = tuple(file for file in stamped if not is_dead(file))
+    return replace(files, files=alive, expired_before_us=later(files.expired_before_us, before_us))
+
+
+def is_dead(file: FileRef) -> bool:
+    """True if no row of a file counts any more."""
+    return not TimeSpan().since(file.valid_from_us).overlaps(file.times)
+
+
+def merged_files(config: TableConfig, parts: Iterable[TableFiles]) -> TableFiles:
+    """The files of several subtasks, under the lowest of their floors.
+
+    Every reference gets its own subtask's floor first, so the low common floor revives nothing;
+    it decides only over rows that are still to come, of which none that one part would take is lost.
+    """
+    held = [under_floor(part, part.expired_before_us) for part in parts]
+    floors = [part.expired_before_us for part in held if part.expired_before_us is not None]
+    lowest = min(floors) if floors and len(floors) == len(held) else None
+    files = tuple(file for part in held for file in part.files)
+    return TableFiles(config.name, config.table_type, files, expired_before_us=lowest)
+
+
+class TimeKeyCheckpointer(RunCheckpointer):
+    """Writes new runs in front of those with rows that are still alive."""
+
+    def __init__(
+        self, layout: RunLayout, epoch: Epoch, previous: TableFiles, context: TableContext
+    ) -> None:
+        mine = replace(previous, files=carried(previous.files, context))
+        super().__init__(layout, epoch, mine, context)
+        self.expire(floor_us(layout.config, previous, context))
+
+    def expire(self, before_us: int | None) -> None:
+        """Carry no row before a time."""
+        self._carried = under_floor(self._carried, before_us)
+
+
+def compact_time_runs(
+    layout: RunLayout,
+    files: TableFiles,
+    compaction: CompactionConfig,
+    epoch: Epoch,
+    context: TableContext,
+    upgrade: Upgrade | None,
+) -> CompactedFiles | None:
+    """Merge the group of runs that the policy picks, without their dead rows. None if it picks none."""
+    plan = planned(files.files, compaction)
+    if plan is None:
+        return None
+    group = files.files[plan.start : plan.stop]
+    floor = floor_us(layout.config, files, context)
+    held = [with_valid_from(file, floor) for file in group]
+    parts = [
+        (open_run(file, layout, context, upgrade), TimeSpan().since(file.valid_from_us))
+        for file in held
+        if not is_dead(file)
+    ]
+    rows = joined_slices(parts, layout)
+    return compacted(files.table, group, write_streamed(rows, layout, context, epoch))

@@ -1,0 +1,138 @@
+"""What other processes leave behind when they are killed, or hand over when they end."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakestate.config import StoreConfig
+from lakestate.storage import ObjectStore, UploadId, open_store
+from lakestate.storage.local_files import sweep_temporary
+from support import put_forever, upload_step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SEED = 20_260
+LOCAL_KILLS = 60
+S3_KILLS = 12
+
+
+@pytest.fixture(params=["local", "s3"])
+def config(request: pytest.FixtureRequest, tmp_path: Path) -> StoreConfig:
+    if request.param == "local":
+        return StoreConfig(tmp_path.as_uri())
+    found = request.getfixturevalue("s3_config")
+    assert isinstance(found, StoreConfig)
+    return found
+
+
+def test_a_process_killed_in_a_put_leaves_a_whole_object(config: StoreConfig) -> None:
+    store = open_store(config)
+    moments = random.Random(SEED)
+    kills = LOCAL_KILLS if config.url.startswith("file") else S3_KILLS
+    store.put(put_forever.PATH, put_forever.CONTENTS[0])
+    found = []
+    with parent_of_victims(config) as parent:
+        for kill in range(kills):
+            kill_a_child(parent, after_s=moments.uniform(0, 0.06))
+            data = store.get(put_forever.PATH).data
+            assert data in put_forever.CONTENTS, (
+                f"partial after kill {kill} of seed {SEED}: {len(data)} bytes"
+            )
+            found.append(data[:1])
+    assert [info.path for info in store.list()] == [put_forever.PATH]
+    # Both contents were found, so the children did write and the kills were spread out.
+    assert set(found) == {b"A", b"B"}
+
+
+def test_what_killed_processes_left_is_swept(tmp_path: Path) -> None:
+    config = StoreConfig(tmp_path.as_uri())
+    leftovers = tmp_path / ".lakestate" / "tmp"
+    moments = random.Random(SEED)
+    store = open_store(config)
+    store.put("object", b"data")
+    with parent_of_victims(config) as parent:
+        for _ in range(100):
+            kill_a_child(parent, after_s=moments.uniform(0, 0.02))
+            if list(leftovers.iterdir()):
+                break
+        else:
+            pytest.fail("no kill struck while a temporary file was there")
+    sweep_temporary(leftovers, older_than_s=-1)
+    assert list(leftovers.iterdir()) == []
+    assert store.get("object").data == b"data"
+
+
+def test_an_upload_is_handed_from_process_to_process(config: StoreConfig) -> None:
+    upload = in_another_process(config, None, "start")
+    store = open_store(config)
+    assert [dangling.upload for dangling in store.uploads.list_dangling()] == [upload]
+    assert in_another_process(config, upload, "continue") == upload
+    assert list(store.list()) == []
+    in_another_process(config, upload, "complete")
+    expected = upload_step.part(store, 1) + upload_step.part(store, 2)
+    assert store.get(upload_step.PATH).data == expected
+    assert list(store.uploads.list_dangling()) == []
+
+
+def test_the_store_does_not_need_its_server_to_be_opened_or_pickled() -> None:
+    store: ObjectStore = open_store("s3://bucket/prefix", {"endpoint": "http://127.0.0.1:9", "region": "x"})
+    assert pickle.loads(pickle.dumps(store)).url == "s3://bucket/prefix"
+
+
+@contextmanager
+def parent_of_victims(config: StoreConfig) -> Iterator[subprocess.Popen[bytes]]:
+    parent = subprocess.Popen(
+        [sys.executable, put_forever.__file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+    )
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    with parent:
+        parent.stdin.write(pickle.dumps(config).hex().encode() + b"\n")
+        parent.stdin.flush()
+        yield parent
+        parent.stdin.close()
+
+
+def kill_a_child(parent: subprocess.Popen[bytes], after_s: float) -> None:
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    parent.stdin.write(b"\n")
+    parent.stdin.flush()
+    child = int(parent.stdout.readline())
+    Event().wait(after_s)
+    os.kill(child, signal.SIGKILL)
+
+
+def in_another_process(config: StoreConfig, upload: UploadId | None, step: str) -> UploadId:
+    done = subprocess.run(
+        [sys.executable, upload_step.__file__],
+        input=pickle.dumps((config, upload, step)).hex(),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env=environment(),
+        timeout=60,
+    )
+    found = pickle.loads(bytes.fromhex(done.stdout))
+    assert isinstance(found, UploadId)
+    return found
+
+
+def environment() -> dict[str, str]:
+    source = Path(sys.modules["lakestate.storage"].__file__ or "").parents[2]
+    return {**os.environ, "PYTHONPATH": str(source)}

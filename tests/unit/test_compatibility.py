@@ -1,0 +1,120 @@
+"""Does a declared table fit what is stored: yes, after a migration, or no with every reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakestate.protocol.compatibility import (
+    Compatibility,
+    Compatible,
+    Incompatible,
+    NeedsMigration,
+    compatibility,
+    widens,
+)
+from lakestate.protocol.metadata import Column, TableConfig, TableType
+
+USER, ITEM = Column("user", "string"), Column("item", "bigint")
+COUNT = Column("n", "bigint")
+STORED = TableConfig(
+    "totals",
+    TableType.KEYED,
+    state_version=2,
+    key_columns=(USER, ITEM),
+    value_columns=(COUNT,),
+    routing_columns=("user",),
+)
+RAISE = "raise the state version and declare the change"
+
+
+@pytest.mark.parametrize(
+    ("declared", "answer"),
+    [
+        pytest.param(STORED, Compatible(), id="the same"),
+        pytest.param(replace(STORED, ttl_us=5, description="new"), Compatible(), id="another time to live"),
+        pytest.param(
+            replace(STORED, key_columns=(replace(USER, unknown_fields=b"x"), ITEM)),
+            Compatible(),
+            id="a column that a newer version said more about",
+        ),
+        pytest.param(replace(STORED, state_version=3), NeedsMigration(2, 3), id="a newer version"),
+        pytest.param(
+            replace(STORED, state_version=3, value_columns=()), NeedsMigration(2, 3), id="newer, other values"
+        ),
+        pytest.param(
+            replace(
+                STORED,
+                state_version=3,
+                key_columns=(Column("customer", "string"), ITEM),
+                routing_columns=("customer",),
+            ),
+            NeedsMigration(2, 3),
+            id="newer, the routing key renamed",
+        ),
+        pytest.param(
+            replace(STORED, state_version=5),
+            Incompatible(("no migration from state version 2 to 5",)),
+            id="newer without a chain",
+        ),
+        pytest.param(
+            replace(STORED, state_version=1),
+            Incompatible(("stored with state version 2, newer than the declared 1: run the newer code",)),
+            id="an older version",
+        ),
+        pytest.param(
+            replace(STORED, table_type=TableType.TIME_KEY),
+            Incompatible(("stored as KEYED, declared as TIME_KEY",)),
+            id="another type",
+        ),
+        pytest.param(
+            replace(STORED, state_version=3, key_columns=(USER, Column("item", "int"))),
+            Incompatible(("key is (user string, item bigint), declared (user string, item int)",)),
+            id="another key type hashes to other subtasks, whatever the version",
+        ),
+        pytest.param(
+            replace(STORED, state_version=3, routing_columns=("user", "item")),
+            Incompatible(("routed by ('user',), declared ('user', 'item')",)),
+            id="another routing, whatever the version",
+        ),
+        pytest.param(
+            replace(STORED, value_columns=(Column("n", "double"),), time_column="ts"),
+            Incompatible(
+                (
+                    f"value columns are (n bigint), declared (n double): {RAISE}",
+                    "time column is None, declared ts",
+                )
+            ),
+            id="two changes without a version, both named",
+        ),
+        pytest.param(
+            replace(STORED, key_columns=(Column("user", "string", nullable=False), ITEM)),
+            Incompatible(
+                (
+                    "key columns are (user string, item bigint), declared "
+                    "(user string not null, item bigint): " + RAISE,
+                )
+            ),
+            id="nullability without a version",
+        ),
+    ],
+)
+def test_the_answer_is(declared: TableConfig, answer: Compatibility) -> None:
+    assert compatibility(STORED, declared, migrates_from={2} if declared.state_version == 3 else ()) == answer
+
+
+TYPES = ["tinyint", "smallint", "int", "bigint", "float", "double", "decimal(10,2)", "decimal(12,2)"]
+TYPES += ["decimal(12,4)", "string"]
+WIDER = {
+    "tinyint": {"smallint", "int", "bigint", "double"},
+    "smallint": {"int", "bigint", "double"},
+    "int": {"bigint", "double"},
+    "float": {"double"},
+    "decimal(10,2)": {"decimal(12,2)", "decimal(12,4)"},
+}
+
+
+@pytest.mark.parametrize("narrow", TYPES)
+def test_a_type_widens_to_itself_and_to_those_that_hold_all_its_values(narrow: str) -> None:
+    assert {wide for wide in TYPES if widens(narrow, wide)} == {narrow} | WIDER.get(narrow, set())
