@@ -45,6 +45,10 @@ def fresh_memory() -> ObjectStore:
     return open_store(f"memory://{uuid.uuid4().hex}")
 
 
+class NotPublishedError(Exception):
+    """The driver was told that its epoch does not stand, and stops."""
+
+
 @dataclass
 class SmallJob:
     """One driver. `name` tells its objects from those of other drivers."""
@@ -124,7 +128,8 @@ class SmallJob:
         """Run epochs until `last` is published."""
         while self.parent is None or self.parent.epoch < last:
             outcome = self.run_epoch()
-            assert isinstance(outcome, Published), outcome
+            if not isinstance(outcome, Published):
+                raise NotPublishedError(outcome)
 
     def _data_file(self, epoch: Epoch) -> FileRef:
         data = f"rows of {epoch} by {self.name}".encode()

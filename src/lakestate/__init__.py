@@ -1,6 +1,7 @@
 """Durable, open state for streaming operators on Spark."""
 
 from lakestate.config import RetryPolicy, StoreConfig
+from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import (
     ConflictError,
     CorruptionError,
@@ -12,23 +13,43 @@ from lakestate.errors import (
     OutcomeUnknownError,
     StorageUnavailableError,
 )
+from lakestate.protocol.compaction import CompactionPolicy
+from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation, TaskInfo
+from lakestate.tables.global_keyed import GlobalKeyedTable
+from lakestate.tables.keyed import KeyedTable, Ttl
+from lakestate.tables.manager import TableManager
+from lakestate.tables.migration import ArrowMigration, ColumnChanges, MigratableState, Migration, RowMigration
+from lakestate.tables.time_key import TimeKeyTable
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArrowMigration",
+    "ColumnChanges",
+    "CompactionPolicy",
     "ConflictError",
     "CorruptionError",
     "Epoch",
     "FencedError",
     "Generation",
+    "GlobalKeyedTable",
     "IncompatibleStateError",
     "InvalidInputError",
+    "KeyedTable",
     "LakestateError",
+    "MigratableState",
+    "Migration",
     "NotFoundError",
     "OutcomeUnknownError",
+    "ParquetBackend",
+    "RetentionPolicy",
     "RetryPolicy",
+    "RowMigration",
     "StorageUnavailableError",
     "StoreConfig",
+    "TableManager",
     "TaskInfo",
+    "TimeKeyTable",
+    "Ttl",
 ]

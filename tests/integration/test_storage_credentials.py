@@ -128,8 +128,7 @@ def test_an_option_with_a_bad_value_does_not_show_it() -> None:
         ("short\n\nDebug source:\nsecret things", "short"),
         (f"key {KEY} is bad", "key *** is bad"),
         (
-            f"status 403: <?xml?><Error><Code>Bad</Code><Message>No.</Message><AWSAccessKeyId>{KEY}</AWSAccessKeyId>"
-            "<StringToSign>x</StringToSign></Error>",
+            f"status 403: <?xml?><Error><Code>Bad</Code><Message>No.</Message><Signed>{KEY}</Signed>",
             "status 403: Bad: No.",
         ),
         ("x" * 1000, "x" * 300),

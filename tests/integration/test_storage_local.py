@@ -6,18 +6,18 @@ import errno
 import os
 import resource
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakestate.errors import InvalidInputError, NotFoundError, OutcomeUnknownError, StorageUnavailableError
-from lakestate.storage import Created, ObjectStore, SwapConflict, open_store
+from lakestate.storage import ByteRange, Created, ObjectStore, SwapConflict, open_store
 from lakestate.storage.local_errors import reading, writing
 from lakestate.storage.local_files import FileTree, sweep_temporary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -271,3 +271,20 @@ def test_reading_creates_nothing(store: ObjectStore, root: Path) -> None:
     assert list(store.list()) == []
     assert list(store.uploads.list_dangling()) == []
     assert not root.exists()
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_no_descriptor_is_left_open(store: ObjectStore) -> None:
+    version = store.put("folder/object", b"data").version
+    before = open_descriptors()
+    for _ in range(20):
+        with pytest.raises(NotFoundError):
+            store.get("folder")
+        store.create("folder/object", b"x")
+        store.compare_and_swap("folder/object", b"x", version)
+        with pytest.raises(InvalidInputError):
+            store.get_range("folder/object", ByteRange(0, 99))
+    assert open_descriptors() == before

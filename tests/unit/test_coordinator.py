@@ -17,7 +17,7 @@ from lakestate.codec import encode_manifest
 from lakestate.coordinator.commit import commit_epoch
 from lakestate.coordinator.generation import check_fence, claim_generation
 from lakestate.coordinator.recover import open_epoch, recover
-from lakestate.coordinator.retain import preview, retain
+from lakestate.coordinator.retain import preview, retain, retain_from
 from lakestate.coordinator.tags import create_tag, delete_tag
 from lakestate.errors import (
     ConflictError,
@@ -289,7 +289,7 @@ class TestLostAnswers:
         publish = self.publishing(store, on(Operation.CREATE, "job/checkpoints/1/manifest.pb", fault))
         outcome = publish()
         assert isinstance(outcome, Published)
-        assert outcome.permit.manifest.path == "checkpoints/1/manifest.a-5.pb"
+        assert outcome.permit.manifest.path == "checkpoints/1/manifest.a-4.pb"
         restored(JobObjects(store, "job"), Epoch(1))
 
     @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
@@ -374,13 +374,17 @@ class TestRecovering:
     def test_a_job_that_never_published_starts_fresh(self, store: ObjectStore) -> None:
         assert SmallJob(store, "a").start() is None
 
-    @pytest.mark.parametrize("path", ["job/epochs/0000000003.json", "job/checkpoints/3/manifest.pb"])
-    @pytest.mark.parametrize("how", ["damaged", "deleted"])
+    @pytest.mark.parametrize(
+        ("path", "how"),
+        [
+            ("job/epochs/0000000003.json", "damaged"),
+            ("job/checkpoints/3/manifest.pb", "damaged"),
+            ("job/checkpoints/3/manifest.pb", "deleted"),
+        ],
+    )
     def test_a_broken_newest_epoch_is_named_and_the_newest_good_one_offered(
         self, store: ObjectStore, path: str, how: str
     ) -> None:
-        if (path, how) == ("job/epochs/0000000003.json", "deleted"):
-            pytest.skip("an epoch without a record was never published")
         driver = started(store)
         driver.run_to(3)
         if how == "damaged":
@@ -502,6 +506,41 @@ class TestRetaining:
         ]
         assert [info.path for info in store.list()] == before
         assert len(restored(driver.job, Epoch(3))) == 3
+
+    def test_a_boundary_after_everything_published_deletes_nothing_and_is_not_stored(
+        self, store: ObjectStore
+    ) -> None:
+        driver = started(store)
+        driver.run_to(4)
+        before = [info.path for info in store.list()]
+        refused = retain_from(driver.job, driver.mine, Epoch(5), driver.ambient)
+        assert isinstance(refused, RetentionRefused)
+        assert [info.path for info in store.list()] == before
+        check_promises(store)
+
+    def test_a_boundary_before_the_stored_one_changes_nothing(self, store: ObjectStore) -> None:
+        driver = started(store)
+        driver.run_to(4)
+        retain_from(driver.job, driver.mine, Epoch(4), driver.ambient)
+        plan = retain_from(driver.job, driver.mine, Epoch(2), driver.ambient)
+        assert isinstance(plan, RetentionPlan)
+        assert (plan.boundary, plan.delete_first, plan.delete_then) == (4, (), ())
+
+    def test_a_merge_that_takes_many_epochs_is_not_collected_before_it_is_swapped_in(
+        self, store: ObjectStore
+    ) -> None:
+        driver = started(store)
+        driver.run_to(2)
+        merged = f"job/{driver.job.paths.data(Epoch(3), 'op', 'users', 0, 'merged')}"
+        store.put(merged, b"rows of 1 and 2")
+        driver.run_to(8)
+        retain(driver.job, driver.mine, KEEP_ONE, driver.ambient, in_flight=Epoch(3))
+        assert driver.job.list_epochs() == [3, 4, 5, 6, 7, 8]
+        assert store.get(merged).data == b"rows of 1 and 2"
+        retain(driver.job, driver.mine, KEEP_ONE, driver.ambient)
+        assert driver.job.list_epochs() == [8]
+        with pytest.raises(NotFoundError):
+            store.get(merged)
 
     def test_a_damaged_tag_deletes_nothing(self, store: ObjectStore) -> None:
         driver = started(store)

@@ -88,6 +88,34 @@ def test_the_boundary_moves_to_the_oldest_epoch_kept_and_never_back(
     assert found == wanted
 
 
+@pytest.mark.parametrize(
+    ("current", "published", "in_flight", "wanted"),
+    [
+        (None, [1, 2, 3, 4, 5], None, 5),
+        (None, [1, 2, 3, 4, 5], 6, 5),
+        (None, [1, 2, 3, 4, 5], 3, 3),
+        (2, [2, 3, 4, 5], 2, None),
+        (None, [2, 4, 5], 3, 2),
+        (None, [4, 5], 3, 4),
+    ],
+)
+def test_the_boundary_waits_for_a_merge_that_is_not_swapped_in(
+    current: int | None, published: list[int], in_flight: int | None, wanted: int | None
+) -> None:
+    found = next_boundary(
+        None if current is None else Epoch(current),
+        [Epoch(number) for number in published],
+        RetentionPolicy(1),
+        None if in_flight is None else Epoch(in_flight),
+    )
+    assert found == wanted
+
+
+def test_a_boundary_after_everything_published_deletes_nothing() -> None:
+    facts = RetentionFacts(Epoch(9), [Epoch(4)], (), {}, own(4))
+    assert plan_retention(facts) == RetentionRefused((Damaged("epoch 9", "no published epoch would remain"),))
+
+
 def test_keeping_no_epoch_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="at least one epoch"):
         RetentionPolicy(0)
@@ -145,7 +173,8 @@ def test_no_plan_ever_lists_what_must_stay(world: World) -> None:
 @given(worlds())
 def test_nothing_is_deleted_while_anything_retained_cannot_be_read(world: World) -> None:
     refused = isinstance(plan_retention(world.facts), RetentionRefused)
-    assert refused == bool(world.facts.retained & world.damaged)
+    nothing_remains = all(epoch < world.facts.boundary for epoch in world.facts.published)
+    assert refused == (bool(world.facts.retained & world.damaged) or nothing_remains)
 
 
 @given(worlds())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakestate.protocol.compaction import CompactionPolicy
@@ -11,7 +11,7 @@ from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.backing_store import BackingStore
 from lakestate.tables.context import TableContext
-from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig
+from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig, Table
 from lakestate.tables.registry import merged_table, table_of
 
 
@@ -39,21 +39,27 @@ def compact_operator(
     operator_id: str,
     mine: GenerationRecord,
     policy: CompactionPolicy,
+    tables: Sequence[Table] = (),
 ) -> CompactedOperator:
-    """Merge what is worth merging in all tables of an operator."""
+    """Merge what is worth merging in all tables of an operator.
+
+    With the declared `tables`, files of older state versions are migrated as they are rewritten;
+    without them, groups that hold such files are left alone.
+    """
+    work = _Work(backend, manifest, mine, policy, {table.name: table for table in tables})
     entry = manifest.operator(operator_id)
     objects = backend.objects(manifest.job_id)
     stored = [] if entry is None else objects.read_subtasks(entry.subtasks)
     merges: dict[int, list[CompactedFiles]] = {}
     for metadata in stored:
-        for merge in compact_subtask(backend, manifest, metadata, mine, policy):
-            merges.setdefault(metadata.subtask_index, []).append(merge)
-    for merge in _compact_replicated(backend, manifest, stored, mine, policy):
+        merges.setdefault(metadata.subtask_index, []).extend(work.subtask(metadata))
+    for merge in work.replicated(stored):
         # A replicated table's files are spread over all subtasks; each drops its own.
-        for metadata in stored:
-            merges.setdefault(metadata.subtask_index, []).append(merge)
-    done = {index: tuple(found) for index, found in merges.items()}
-    return CompactedOperator(operator_id, manifest.epoch, done)
+        for found in merges.values():
+            found.append(merge)
+    return CompactedOperator(
+        operator_id, manifest.epoch, {index: tuple(found) for index, found in merges.items()}
+    )
 
 
 def compact_subtask(
@@ -62,72 +68,66 @@ def compact_subtask(
     metadata: SubtaskMetadata,
     mine: GenerationRecord,
     policy: CompactionPolicy,
+    tables: Sequence[Table] = (),
 ) -> list[CompactedFiles]:
     """Merge in the key-ranged tables of one subtask. Subtasks are independent of each other."""
-    found = []
-    for config in metadata.configs:
-        files = metadata.table(config.name)
-        if config.table_type is TableType.GLOBAL_KEYED or files is None:
-            continue
-        context = _context(backend, manifest, metadata, mine)
-        merge = _merge(backend, manifest, config, files, context, policy)
-        if merge is not None:
-            found.append(merge)
-    return found
+    work = _Work(backend, manifest, mine, policy, {table.name: table for table in tables})
+    return work.subtask(metadata)
 
 
-def _compact_replicated(
-    backend: BackingStore,
-    manifest: Manifest,
-    stored: Sequence[SubtaskMetadata],
-    mine: GenerationRecord,
-    policy: CompactionPolicy,
-) -> list[CompactedFiles]:
-    found = []
-    for config in stored[0].configs if stored else ():
-        if config.table_type is not TableType.GLOBAL_KEYED:
-            continue
-        parts = {
-            metadata.subtask_index: files
-            for metadata in stored
-            if (files := metadata.table(config.name)) is not None
-        }
-        context = _context(backend, manifest, stored[0], mine)
-        merge = _merge(backend, manifest, config, merged_table(config, parts), context, policy)
-        if merge is not None:
-            found.append(merge)
-    return found
+@dataclass(frozen=True)
+class _Work:
+    """One compaction of one operator."""
 
+    backend: BackingStore
+    manifest: Manifest
+    mine: GenerationRecord
+    policy: CompactionPolicy
+    declared: Mapping[str, Table]
 
-def _merge(
-    backend: BackingStore,
-    manifest: Manifest,
-    config: TableConfig,
-    files: TableFiles,
-    context: TableContext,
-    policy: CompactionPolicy,
-) -> CompactedFiles | None:
-    compaction = CompactionConfig(backend.objects(manifest.job_id), policy)
-    # Named after the next epoch: retention never touches objects of an epoch that is not before
-    # its boundary, so the merge is safe until it is swapped in or overtaken.
-    return table_of(config).compact_data(files, compaction, manifest.epoch.next(), context)
+    def subtask(self, metadata: SubtaskMetadata) -> list[CompactedFiles]:
+        """The merges of one subtask's own tables."""
+        found = []
+        for config in metadata.configs:
+            files = metadata.table(config.name)
+            if config.table_type is not TableType.GLOBAL_KEYED and files is not None:
+                found.append(self._merge(config, files, metadata))
+        return [merge for merge in found if merge is not None]
 
+    def replicated(self, stored: Sequence[SubtaskMetadata]) -> list[CompactedFiles]:
+        """The merges of tables that all subtasks share."""
+        found = []
+        for config in stored[0].configs if stored else ():
+            parts = {metadata.subtask_index: metadata.table(config.name) for metadata in stored}
+            known = {index: files for index, files in parts.items() if files is not None}
+            if config.table_type is TableType.GLOBAL_KEYED:
+                found.append(self._merge(config, merged_table(config, known), stored[0]))
+        return [merge for merge in found if merge is not None]
 
-def _context(
-    backend: BackingStore, manifest: Manifest, metadata: SubtaskMetadata, mine: GenerationRecord
-) -> TableContext:
-    task = TaskInfo(
-        metadata.job_id,
-        metadata.operator_id,
-        metadata.subtask_index,
-        metadata.parallelism,
-        mine.generation,
-    )
-    return TableContext(
-        task=task,
-        objects=backend.objects(metadata.job_id),
-        cache=backend.cache,
-        ambient=backend.ambient,
-        watermark_us=manifest.watermark_us,
-        now_us=manifest.finished_ms * 1000,
-    )
+    def _merge(
+        self, config: TableConfig, files: TableFiles, metadata: SubtaskMetadata
+    ) -> CompactedFiles | None:
+        table = self.declared.get(config.name) or table_of(config)
+        if not all(table.can_read(file) for file in files.files):
+            return None
+        compaction = CompactionConfig(self.backend.objects(self.manifest.job_id), self.policy)
+        # Named after the next epoch: retention never touches objects of an epoch that is not
+        # before its boundary, so the merge is safe until it is swapped in or overtaken.
+        return table.compact_data(files, compaction, self.manifest.epoch.next(), self._context(metadata))
+
+    def _context(self, metadata: SubtaskMetadata) -> TableContext:
+        task = TaskInfo(
+            metadata.job_id,
+            metadata.operator_id,
+            metadata.subtask_index,
+            metadata.parallelism,
+            self.mine.generation,
+        )
+        return TableContext(
+            task=task,
+            objects=self.backend.objects(metadata.job_id),
+            cache=self.backend.cache,
+            ambient=self.backend.ambient,
+            watermark_us=self.manifest.watermark_us,
+            now_us=self.manifest.finished_ms * 1000,
+        )

@@ -29,6 +29,7 @@ from lakestate.storage import open_store
 from lakestate.storage.run_cache import RunCache
 from lakestate.storage.store import ObjectStore
 from lakestate.tables.job_objects import JobObjects
+from lakestate.tables.lifecycle import Table
 from lakestate.tables.manager import SubtaskCheckpoint
 
 CACHE_BYTES_DEFAULT = "10GB"
@@ -159,19 +160,19 @@ class ParquetBackend:
         operator_id: str,
         epoch: Epoch | int | None = None,
         policy: CompactionPolicy | None = None,
+        tables: Sequence[Table] = (),
     ) -> CompactedOperator:
         """Merge the files of an operator where it is worth it, beside the stream.
 
+        With the declared `tables`, files of older state versions are rewritten in the new one.
         Nothing refers to the merged files yet: hand them to the subtasks of the next epoch with
         `TableManager.apply_compacted`.
         """
         manifest = self.load_checkpoint_metadata(job_id, epoch)
         mine = self._claims.get(job_id) or self.claim(job_id)
-        return compact_operator(self, manifest, operator_id, mine, policy or CompactionPolicy())
+        return compact_operator(self, manifest, operator_id, mine, policy or CompactionPolicy(), tables)
 
-    def cleanup_checkpoint(
-        self, job_id: str, min_epoch: Epoch | int
-    ) -> RetentionPlan | RetentionRefused:
+    def cleanup_checkpoint(self, job_id: str, min_epoch: Epoch | int) -> RetentionPlan | RetentionRefused:
         """Delete what no epoch from `min_epoch` on and no tagged epoch needs."""
         mine = self._claims.get(job_id) or self.claim(job_id)
         return retain_from(self.objects(job_id), mine, Epoch(min_epoch), self.ambient)

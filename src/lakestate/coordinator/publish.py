@@ -7,7 +7,13 @@ from typing import assert_never
 from lakestate.ambient import Ambient
 from lakestate.codec import encode_manifest
 from lakestate.coordinator.generation import check_fence
-from lakestate.errors import ConflictError, FencedError, InvalidInputError, OutcomeUnknownError, StorageUnavailableError
+from lakestate.errors import (
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    StorageUnavailableError,
+)
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded, publication
 from lakestate.protocol.records import EpochRecord, GenerationRecord
@@ -67,7 +73,9 @@ def published_or_raise(
                 action="throw this attempt away and start again from that epoch",
             )
         case Fenced(by):
-            raise FencedError("another driver has published this epoch", object_name=name, found=f"generation {by}")
+            raise FencedError(
+                "another driver has published this epoch", object_name=name, found=f"generation {by}"
+            )
         case Collected(oldest):
             raise FencedError(
                 "the epoch was published and collected by another driver long ago",

@@ -67,12 +67,22 @@ def open_epoch(job: JobObjects, epoch: Epoch) -> tuple[EpochRecord, Manifest]:
     record = job.read_epoch(epoch)
     if record is None:
         raise _not_open(job, epoch)
-    manifest = job.read_manifest(record)
-    boundary = job.read_boundary()
-    passed = boundary is not None and epoch < boundary.record.oldest
-    if passed and epoch not in {tag.epoch for tag in job.read_tags()}:
+    try:
+        manifest = job.read_manifest(record)
+    except CorruptionError as damage:
+        # A manifest that retention took away under us is no damage.
+        if _is_collected(job, epoch):
+            raise _not_open(job, epoch) from damage
+        raise
+    if _is_collected(job, epoch):
         raise _not_open(job, epoch)
     return record, manifest
+
+
+def _is_collected(job: JobObjects, epoch: Epoch) -> bool:
+    boundary = job.read_boundary()
+    passed = boundary is not None and epoch < boundary.record.oldest
+    return passed and epoch not in {tag.epoch for tag in job.read_tags()}
 
 
 def _observe(

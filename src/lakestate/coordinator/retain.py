@@ -23,26 +23,37 @@ from lakestate.tables.job_objects import JobObjects, Versioned
 
 
 def retain(
-    job: JobObjects, mine: GenerationRecord, policy: RetentionPolicy, ambient: Ambient
+    job: JobObjects,
+    mine: GenerationRecord,
+    policy: RetentionPolicy,
+    ambient: Ambient,
+    in_flight: Epoch | None = None,
 ) -> RetentionPlan | RetentionRefused | None:
     """Collect what no retained epoch needs. None if there was never enough to collect.
 
+    `in_flight` is the epoch that a running or not yet swapped in merge is named after.
     A crash between any two steps is harmless: the boundary only says what may no longer be
     opened, and what was not deleted is found again by the next listing.
     """
-    wanted = _wanted_boundary(job, policy)
+    wanted = _wanted_boundary(job, policy, in_flight)
     return None if wanted is None else retain_from(job, mine, wanted, ambient)
 
 
 def retain_from(
     job: JobObjects, mine: GenerationRecord, wanted: Epoch, ambient: Ambient
 ) -> RetentionPlan | RetentionRefused:
-    """Collect what neither an epoch from `wanted` on nor a tagged one needs."""
+    """Collect what neither an epoch from `wanted` on nor a tagged one needs.
+
+    If the boundary is further on already, what an earlier retention left over is collected.
+    """
+    stored = job.read_boundary()
+    boundary = wanted if stored is None else max(wanted, stored.record.oldest)
     # Before the boundary moves: if what is kept cannot be read, older epochs must stay openable.
-    before = observe(job, wanted)
+    before = observe(job, boundary)
     if isinstance(refused := plan_retention(before), RetentionRefused):
         return refused
-    _advance_boundary(job, mine, wanted, ambient)
+    if stored is None or stored.record.oldest < boundary:
+        _advance_boundary(job, mine, boundary, stored, ambient)
     plan = plan_retention(_with_tags_read_again(job, before))
     if isinstance(plan, RetentionPlan):
         check_fence(job, mine)
@@ -51,9 +62,11 @@ def retain_from(
     return plan
 
 
-def preview(job: JobObjects, policy: RetentionPolicy) -> RetentionPlan | RetentionRefused | None:
+def preview(
+    job: JobObjects, policy: RetentionPolicy, in_flight: Epoch | None = None
+) -> RetentionPlan | RetentionRefused | None:
     """What `retain` would do now. Touches nothing."""
-    wanted = _wanted_boundary(job, policy)
+    wanted = _wanted_boundary(job, policy, in_flight)
     return None if wanted is None else plan_retention(observe(job, wanted))
 
 
@@ -101,20 +114,22 @@ def _with_tags_read_again(job: JobObjects, before: RetentionFacts) -> RetentionF
     return replace(facts, references={**before.references, **new})
 
 
-def _wanted_boundary(job: JobObjects, policy: RetentionPolicy) -> Epoch | None:
+def _wanted_boundary(job: JobObjects, policy: RetentionPolicy, in_flight: Epoch | None) -> Epoch | None:
     stored = job.read_boundary()
     current = None if stored is None else stored.record.oldest
-    return next_boundary(current, job.list_epochs(), policy) or current
+    return next_boundary(current, job.list_epochs(), policy, in_flight) or current
 
 
-def _advance_boundary(job: JobObjects, mine: GenerationRecord, wanted: Epoch, ambient: Ambient) -> None:
-    """Store the boundary, unless it is there already: then an earlier retention was cut short."""
-    stored = job.read_boundary()
-    if stored is not None and stored.record.oldest == wanted:
-        return
+def _advance_boundary(
+    job: JobObjects,
+    mine: GenerationRecord,
+    boundary: Epoch,
+    stored: Versioned[BoundaryRecord] | None,
+    ambient: Ambient,
+) -> None:
     check_fence(job, mine)
-    record = BoundaryRecord(job.job_id, wanted, mine.generation, ambient.new_id())
-    if (stored is not None and stored.record.oldest > wanted) or not _stored(job, record, stored):
+    record = BoundaryRecord(job.job_id, boundary, mine.generation, ambient.new_id())
+    if not _stored(job, record, stored):
         raise ConflictError(
             "somebody else advanced the retention boundary",
             object_name=job.shown(BOUNDARY),

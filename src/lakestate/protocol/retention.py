@@ -61,13 +61,21 @@ class RetentionPlan:
 
 @dataclass(frozen=True, slots=True)
 class RetentionRefused:
-    """Something that must be known cannot be read, so nothing is deleted."""
+    """Something that must be known cannot be read, or nothing would remain: nothing is deleted."""
 
     damages: tuple[Damaged, ...]
 
 
-def next_boundary(current: Epoch | None, published: Sequence[Epoch], policy: RetentionPolicy) -> Epoch | None:
+def next_boundary(
+    current: Epoch | None,
+    published: Sequence[Epoch],
+    policy: RetentionPolicy,
+    in_flight: Epoch | None = None,
+) -> Epoch | None:
     """The boundary to advance to, or None if it stays where it is.
+
+    It never passes `in_flight`, the oldest epoch that files are named after to which no manifest
+    refers yet: a merge that takes many epochs would be collected just before it is swapped in.
 
     >>> next_boundary(None, [Epoch(n) for n in range(1, 6)], RetentionPolicy(keep_epochs=2))
     Epoch(4)
@@ -76,6 +84,9 @@ def next_boundary(current: Epoch | None, published: Sequence[Epoch], policy: Ret
     if len(newest_first) < policy.keep_epochs:
         return None
     wanted = newest_first[policy.keep_epochs - 1]
+    if in_flight is not None and in_flight < wanted:
+        # Down to a published epoch, because the boundary is always one.
+        wanted = max((epoch for epoch in newest_first if epoch <= in_flight), default=newest_first[-1])
     return wanted if current is None or wanted > current else None
 
 
@@ -93,6 +104,8 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan | RetentionRefused:
     )
     if damages:
         return RetentionRefused(damages)
+    if not any(epoch >= facts.boundary for epoch in facts.published):
+        return RetentionRefused((Damaged(f"epoch {facts.boundary}", "no published epoch would remain"),))
     needed = _needed(facts)
     first: list[str] = []
     then: list[str] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.errors import InvalidInputError, NotFoundError, StorageUnavailableError
 from lakestate.storage.local_errors import reading, symbolic_link, writing
 from lakestate.storage.local_files import FileTree, TemporaryFile
 from lakestate.storage.local_objects import file_info, file_version, object_file, opened, read_span
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lakestate.config import StoreConfig
+
+
+CREATE_ATTEMPTS = 100
+"""How often an object may appear and be deleted again before `create` has read it."""
 
 
 class LocalStore:
@@ -124,13 +128,16 @@ class LocalStore:
 
     def create(self, path: str, data: Data) -> CreateOutcome:
         """Write the object only if there is none."""
-        while True:
+        for _ in range(CREATE_ATTEMPTS):
             existing = self._find(path)
             if existing is not None:
                 return AlreadyExists(existing)
             version = self._link_new(path, data)
             if version is not None:
                 return Created(version)
+        raise StorageUnavailableError(
+            "the object comes and goes", object_name=self._name(path), action="find out who deletes it"
+        )
 
     def compare_and_swap(self, path: str, data: Data, expected: Version) -> SwapOutcome:
         """Replace the object only if it has the expected version."""

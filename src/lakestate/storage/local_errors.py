@@ -1,4 +1,7 @@
-"""Errors of the operating system, said in our own error tree."""
+"""Errors of the operating system, said in our own error tree.
+
+The same error number means another thing when reading than when writing; hence two contexts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How a file is seen as an object: its version, its description, its bytes."""
+"""How a file is seen as an object: its place, its version, its description, its bytes.
+
+Reads only. `FileTree` writes files, and knows nothing of objects.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,11 @@ def file_info(path: str, status: os.stat_result) -> ObjectInfo:
 def opened(target: Path) -> IO[bytes]:
     """The file, opened for reading. A file is never changed in place, so all reads agree."""
     descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    return os.fdopen(descriptor, "rb", buffering=0)
+    try:
+        return os.fdopen(descriptor, "rb", buffering=0)
+    except IsADirectoryError:
+        os.close(descriptor)
+        raise
 
 
 def read_span(descriptor: int, object_name: str, span: ByteRange) -> bytes:

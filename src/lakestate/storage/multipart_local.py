@@ -121,7 +121,8 @@ class LocalUploads:
     def _append_part(self, file: TemporaryFile, folder: Path, upload: UploadId, part: UploadedPart) -> None:
         try:
             with opened(_part_file(folder, part.number)) as reader:
-                if file_version(os.fstat(reader.fileno())).token != part.token:
+                status = os.fstat(reader.fileno())
+                if (file_version(status).token, status.st_size) != (part.token, part.size_bytes):
                     raise changed_part(self._name(upload), part)
                 file.append_from(reader)
         except FileNotFoundError:

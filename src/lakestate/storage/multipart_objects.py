@@ -19,7 +19,6 @@ from lakestate.storage.multipart_parts import (
     checked_parts,
     completed_before,
     gone_upload,
-    whole_object,
 )
 from lakestate.storage.object_path import RESERVED, checked_path, checked_prefix
 from lakestate.storage.parallel import in_parallel
@@ -71,7 +70,7 @@ class PartObjectUploads:
             joined = b"".join(in_parallel(lambda part: self._read_part(upload, part), parts))
         except NotFoundError:
             return completed_before(name, self._find(upload.path), parts)
-        info = whole_object(name, self._client.put(upload.path, joined), parts)
+        info = self._client.put(upload.path, joined)
         self.abort(upload)
         return info
 
@@ -98,7 +97,7 @@ class PartObjectUploads:
             # Somebody else may have completed or aborted the upload since we looked.
             self._check_open(upload)
             raise changed_part(self._client.name(upload.path), part) from None
-        if stored.version.token != part.token:
+        if (stored.version.token, len(stored.data)) != (part.token, part.size_bytes):
             raise changed_part(self._client.name(upload.path), part)
         return stored.data
 

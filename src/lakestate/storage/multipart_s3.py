@@ -1,4 +1,8 @@
-"""Multipart uploads of S3 itself. An upload id is valid in every process, until it is aborted."""
+"""Multipart uploads of S3 itself, through boto3.
+
+An upload id is valid in every process until the upload is completed or aborted. A lost answer to
+completing is resolved by looking at the object.
+"""
 
 from __future__ import annotations
 

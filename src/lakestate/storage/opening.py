@@ -1,4 +1,7 @@
-"""From a URL to a store. Each back end is imported only when its scheme is used."""
+"""From a URL to a store.
+
+Each back end is imported only when its scheme is used, so that local files need no client library.
+"""
 
 from __future__ import annotations
 

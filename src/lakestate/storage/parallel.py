@@ -1,4 +1,7 @@
-"""Many small requests at once, in the order asked."""
+"""Many small requests at once, answered in the order asked.
+
+The threads live as long as one call, so that nothing has to be closed and a fork is safe.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a client library's error text may say to people: short, and without credentials."""
+"""What a client library's error text may say to people: short, and without credentials.
+
+Everything that a library says passes through here before it reaches an error of ours.
+"""
 
 from __future__ import annotations
 

@@ -56,13 +56,14 @@ class RemoteClient:
 
     def put(self, path: str, data: Data) -> ObjectInfo:
         """Write the object. The time is this machine's: asking for the store's costs a request."""
-        size = memoryview(data).nbytes
+        octets = memoryview(data).cast("B")
+        size = octets.nbytes
 
         def attempt() -> PutResult:
             return obstore.put(
                 self._client,
                 self._key(path),
-                data,
+                octets,
                 use_multipart=size > SINGLE_PUT_BYTES_MAX,
                 chunk_size=PART_BYTES,
                 max_concurrency=PARTS_IN_FLIGHT_MAX,

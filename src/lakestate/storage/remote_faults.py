@@ -1,6 +1,7 @@
 """What obstore's errors mean: try again, a condition that did not hold, or give up.
 
-obstore tells most failures of a server only in its text, so the text is read here and nowhere else.
+obstore tells most failures of a server only in its text, so the text is read here and nowhere
+else. Knows no operation: what a failed condition means is decided by `conditional`.
 """
 
 from __future__ import annotations

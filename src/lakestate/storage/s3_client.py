@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from lakestate.errors import InvalidInputError, MissingExtraError, NotFoundError
 from lakestate.storage.remote_faults import NOT_APPLIED_STATUS
@@ -17,7 +16,6 @@ from lakestate.storage.remote_open import CONNECT_TIMEOUT_MS, endpoint_of
 from lakestate.storage.retry import Applied, TransientFault
 
 try:
-    import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
     from botocore.exceptions import (
@@ -28,6 +26,8 @@ try:
         HTTPClientError,
         NoCredentialsError,
     )
+    from botocore.loaders import Loader, create_loader
+    from botocore.session import Session
 except ImportError as error:
     raise MissingExtraError(
         "multipart uploads on S3 need boto3", action="pip install 'lakestate[s3]'"
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
     from lakestate.config import StoreConfig
     from lakestate.storage.redaction import Redaction
-
-_session_lock = threading.Lock()
-"""Sessions are not safe between threads; the clients that they make are."""
 
 _NOT_SENT = (EndpointConnectionError, ConnectTimeoutError)
 _TRUE = ("true", "1", "yes", "on")
@@ -60,28 +57,35 @@ def s3_client(config: StoreConfig) -> S3Client:
         read_timeout=config.retry.attempt_timeout_ms / 1000,
         max_pool_connections=32,
         signature_version=UNSIGNED if _is_on(options, "skip_signature") else "s3v4",
-        s3={"addressing_style": "virtual" if _is_on(options, "virtual_hosted_style_request") else "path"},
+        s3={"addressing_style": _addressing(config, options)},
         # Newer checksums are refused by stores that only speak the older S3.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
-    with _session_lock:
-        return _session().client(
-            "s3",
-            endpoint_url=endpoint_of(config),
-            region_name=options.get("region") or options.get("default_region") or None,
-            aws_access_key_id=options.get("access_key_id"),
-            aws_secret_access_key=options.get("secret_access_key"),
-            aws_session_token=options.get("session_token") or options.get("token"),
-            verify=False if _is_on(options, "allow_invalid_certificates") else None,
-            config=settings,
-        )
+    client = _session().create_client(
+        "s3",
+        endpoint_url=endpoint_of(config),
+        region_name=options.get("region") or options.get("default_region") or None,
+        aws_access_key_id=options.get("access_key_id"),
+        aws_secret_access_key=options.get("secret_access_key"),
+        aws_session_token=options.get("session_token") or options.get("token"),
+        verify=False if _is_on(options, "allow_invalid_certificates") else None,
+        config=settings,
+    )
+    return cast("S3Client", client)
+
+
+def _session() -> Session:
+    # A session of its own for every client: it remembers the credentials of the environment, which
+    # may change. Only the service description, a quarter of a second to read, is shared.
+    session = Session()
+    session.register_component("data_loader", _service_descriptions())
+    return session
 
 
 @functools.cache
-def _session() -> boto3.session.Session:
-    # Reading the service description takes a quarter of a second; one session keeps it.
-    return boto3.session.Session()
+def _service_descriptions() -> Loader:
+    return create_loader()
 
 
 def encryption_of(config: StoreConfig) -> dict[str, Any]:
@@ -125,6 +129,12 @@ def _refusal(error: ClientError, object_name: str, reason: str) -> Exception:
         return InvalidInputError("the store refused the request", object_name=object_name, found=reason)
     # Completing may answer 200 with an error inside: S3 began to act and then failed.
     return TransientFault(reason, Applied.MAYBE)
+
+
+def _addressing(config: StoreConfig, options: dict[str, str]) -> Literal["auto", "path", "virtual"]:
+    if _is_on(options, "virtual_hosted_style_request"):
+        return "virtual"
+    return "auto" if endpoint_of(config) is None else "path"
 
 
 def _is_on(options: dict[str, str], name: str) -> bool:

@@ -1,4 +1,7 @@
-"""Byte ranges: which can be asked for, and whether the whole of one came back."""
+"""Byte ranges: which can be asked for, and whether the whole of one came back.
+
+Pure, and the same for every store: where they disagree about edges, the stricter rule holds.
+"""
 
 from __future__ import annotations
 

@@ -47,11 +47,11 @@ def compact_runs(
     return compacted(files.table, group, file)
 
 
-def compacted(table: str, group: Sequence[FileRef], file: FileRef | None) -> CompactedFiles:
+def compacted(table: str, group: tuple[FileRef, ...], file: FileRef | None) -> CompactedFiles:
     """The merge of a group of files into one, or into nothing."""
     return CompactedFiles(
         table=table,
-        replaced=tuple(member.path for member in group),
+        replaced=tuple(group),
         merged=() if file is None else (file,),
         bytes_read=sum(member.size_bytes for member in group),
         bytes_written=0 if file is None else file.size_bytes,

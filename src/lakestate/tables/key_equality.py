@@ -25,10 +25,10 @@ def _same_column(left: pa.Array, right: pa.Array) -> np.ndarray:
     if pa.types.is_floating(left.type):
         left, right = _comparable_bits(left), _comparable_bits(right)
     equal = pc.equal(left, right)
-    if not equal.null_count:
-        return equal.to_numpy(zero_copy_only=False)
-    both_null = pc.and_(left.is_null(), right.is_null())
-    return pc.fill_null(equal, both_null).to_numpy(zero_copy_only=False)
+    if equal.null_count:
+        equal = pc.fill_null(equal, pc.and_(left.is_null(), right.is_null()))
+    flags: np.ndarray = equal.to_numpy(zero_copy_only=False)
+    return flags
 
 
 def _comparable_bits(column: pa.Array) -> pa.Array:

@@ -16,7 +16,7 @@ from lakestate.errors import InvalidInputError
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch
 from lakestate.tables.context import TableContext, expired_before_us
-from lakestate.tables.layout import HASH, KEY, REMOVED, UPDATED, RunLayout, conformed
+from lakestate.tables.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout, conformed
 from lakestate.tables.lifecycle import EpochCheckpointer
 from lakestate.tables.lookup import ABSENT, positions, sorted_query
 from lakestate.tables.merge import last_rows, merged, slices
@@ -24,8 +24,6 @@ from lakestate.tables.run import Run
 from lakestate.tables.run_checkpointer import RunCheckpointer
 from lakestate.tables.run_files import Upgrade
 from lakestate.tables.run_set import RunSet
-
-Rows = pa.RecordBatch | pa.Table
 
 
 class KeyedView:

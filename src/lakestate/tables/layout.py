@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ HASH = "__hash"
 REMOVED = "__removed"
 UPDATED = "__updated"
 
+Rows: TypeAlias = pa.RecordBatch | pa.Table
 Hash = Callable[[Sequence[pa.Array]], "np.ndarray"]
 
 

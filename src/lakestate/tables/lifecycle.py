@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.compaction import CompactionPolicy
+from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.metadata import TableConfig, TableFiles, TableType
 from lakestate.protocol.names import checked_name
 from lakestate.protocol.values import Epoch, FileRef, Generation, TaskInfo
@@ -35,8 +36,8 @@ class CompactedFiles:
     """A merge that was done beside the stream, waiting to be swapped in by the next epoch."""
 
     table: str
-    replaced: tuple[str, ...]
-    """The paths of the merged files, in their order."""
+    replaced: tuple[FileRef, ...]
+    """The merged files, in their order."""
     merged: tuple[FileRef, ...]
     """What stands in their place: nothing, if no row was left."""
     bytes_read: int
@@ -115,6 +116,10 @@ class Table(ABC):
         """The older state versions that this declaration can read."""
         return frozenset()
 
+    def can_read(self, file: FileRef) -> bool:
+        """True if a file's rows can be brought into this declaration's version."""
+        return file.state_version == self.config.state_version or file.state_version in self.migrates_from
+
     @classmethod
     @abstractmethod
     def from_config(cls, config: TableConfig) -> Self:
@@ -149,7 +154,9 @@ class Table(ABC):
         """Merge files that are worth it into new ones, named after `epoch`. None if none are."""
 
     @classmethod
-    def apply_compacted_checkpoint(cls, files: TableFiles, compacted: CompactedFiles) -> TableFiles:
+    def apply_compacted_checkpoint(
+        cls, files: TableFiles, compacted: CompactedFiles, task: TaskInfo
+    ) -> TableFiles:
         """The files with a merge swapped in; unchanged if the merged files are not there any more."""
         return swapped_in(files, compacted)
 
@@ -163,12 +170,17 @@ def swapped_in(files: TableFiles, compacted: CompactedFiles) -> TableFiles:
     """Put merged files in the place of the ones they replace.
 
     Newer files may have come in front since. If the replaced ones are not there as neighbours,
-    something else has changed them (rescaling, another merge): the merge is dropped.
+    with the same keys counting, something else has changed them (rescaling, another merge): the
+    merge is dropped.
     """
-    paths = [file.path for file in files.files]
-    count = len(compacted.replaced)
-    for start in range(len(paths) - count + 1):
-        if tuple(paths[start : start + count]) == compacted.replaced:
-            kept = (*files.files[:start], *compacted.merged, *files.files[start + count :])
-            return replace(files, files=kept)
+    present = [_counted(file) for file in files.files]
+    wanted = [_counted(file) for file in compacted.replaced]
+    for start in range(len(present) - len(wanted) + 1):
+        stop = start + len(wanted)
+        if present[start:stop] == wanted:
+            return replace(files, files=(*files.files[:start], *compacted.merged, *files.files[stop:]))
     return files
+
+
+def _counted(file: FileRef) -> tuple[str, KeyRange]:
+    return file.path, file.valid_keys

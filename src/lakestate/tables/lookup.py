@@ -119,7 +119,7 @@ def first_places(
 
 def _same_hash(run: Run, query: Query, places: np.ndarray, rows: np.ndarray) -> np.ndarray:
     inside = np.minimum(places, len(run) - 1)
-    same = (run.keys[inside] == query.keys[rows]) & (places < len(run))
+    same: np.ndarray = (run.keys[inside] == query.keys[rows]) & (places < len(run))
     if run.hashes is not None and query.hashes is not None:
         same &= run.hashes[inside] == query.hashes[rows]
     return same

@@ -119,7 +119,8 @@ def _order_by_key(bag: Run) -> np.ndarray:
     """Sorted by hash and then by the key columns themselves; newest first among equal keys."""
     names = [KEY, *([HASH] if bag.layout.has_fine_key else []), *bag.layout.key_names]
     keys = [(name, "ascending") for name in names]
-    return pc.sort_indices(bag.rows.select(names), sort_keys=keys).to_numpy().astype(np.int64)
+    order: np.ndarray = pc.sort_indices(bag.rows.select(names), sort_keys=keys).to_numpy()
+    return order.astype(np.int64)
 
 
 def _picked(bag: Run, order: np.ndarray) -> Run:

@@ -43,7 +43,7 @@ class ColumnChanges(Migration):
 
     def __post_init__(self) -> None:
         checked_version(self.from_version)
-        _check_is_list(self.drop)
+        _check_shapes(self)
         _check_names(self)
         for ddl in self.widen.values():
             arrow_type(ddl)
@@ -150,10 +150,18 @@ class ColumnChanges(Migration):
         return f"ColumnChanges from version {self.from_version}"
 
 
-def _check_is_list(drop: object) -> None:
+def _check_shapes(changes: ColumnChanges) -> None:
     # A text is a sequence of texts: "old" would drop o, l and d.
-    if isinstance(drop, str):
-        raise InvalidInputError("drop takes a list of names", found=repr(drop), expected=f"[{drop!r}]")
+    if isinstance(changes.drop, str):
+        raise InvalidInputError("drop takes a list of names", found=repr(changes.drop))
+    for name, added in changes.add.items():
+        if not isinstance(added, tuple) or len(added) != 2:
+            raise InvalidInputError(
+                "an added column needs its type and its value in existing rows",
+                object_name=name,
+                found=repr(added),
+                expected='such as ("bigint", 0)',
+            )
 
 
 def _check_names(changes: ColumnChanges) -> None:

@@ -87,7 +87,7 @@ def _is_migratable(value_type: Any) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _chain(value_type: type[MigratableState]) -> tuple[tuple[int, Any], ...]:
+def _chain(value_type: Any) -> tuple[tuple[int, Any], ...]:
     found: list[tuple[int, Any]] = [(version_of(value_type), value_type)]
     current: Any = value_type
     while _is_migratable(current) and current.PREVIOUS is not None:
@@ -108,9 +108,7 @@ def _chain(value_type: type[MigratableState]) -> tuple[tuple[int, Any], ...]:
 
 
 @lru_cache(maxsize=1024)
-def _steps(
-    value_type: type[MigratableState], stored_version: int
-) -> tuple[type[MigratableState], ...] | None:
+def _steps(value_type: Any, stored_version: int) -> tuple[type[MigratableState], ...] | None:
     """The types to go through, oldest first; None if there is no way."""
     chain = dict(_chain(value_type))
     if stored_version not in chain:

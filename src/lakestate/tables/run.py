@@ -65,7 +65,9 @@ class Run:
         name = UPDATED if self.layout.has_updated else config.time_column
         if name is None:
             return None
-        return self.column(name).cast(pa.int64()).fill_null(_NEVER_US).to_numpy(zero_copy_only=False)
+        times = self.column(name).cast(pa.int64()).fill_null(_NEVER_US)
+        numbers: np.ndarray = times.to_numpy(zero_copy_only=False)
+        return numbers
 
     @property
     def key_range(self) -> KeyRange | None:
@@ -101,7 +103,8 @@ class Run:
         return self.slice(start, stop)
 
     def _numbers(self, name: str) -> np.ndarray:
-        return self.column(name).to_numpy(zero_copy_only=True)
+        numbers: np.ndarray = self.column(name).to_numpy(zero_copy_only=True)
+        return numbers
 
 
 # A row without a time never expires.

@@ -92,7 +92,7 @@ def store_streamed(
         blocks=blocks,
         footer_checksum=_footer_checksum(data, blocks),
     )
-    context.objects.put_verified(file.object_ref, memoryview(data))
+    context.objects.put_verified(file.object_ref, memoryview(data).cast("B"))
     return file
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
 from lakestate.tables.layout import RunLayout
@@ -26,7 +27,7 @@ class RunSet:
         self._layout = layout
         self._context = context
         self._upgrade = upgrade
-        self._open: dict[FileRef, Run] = {}
+        self._open: dict[_Part, Run] = {}
 
     @property
     def files(self) -> tuple[FileRef, ...]:
@@ -43,22 +44,32 @@ class RunSet:
 
     def run(self, file: FileRef) -> Run:
         """The rows of one file that count here."""
-        if file not in self._open:
-            self._open[file] = open_run(file, self._layout, self._context, self._upgrade)
-        return self._open[file]
+        part = _part(file)
+        if part not in self._open:
+            self._open[part] = open_run(file, self._layout, self._context, self._upgrade)
+        return self._open[part]
 
     def moved_to(
         self, files: tuple[FileRef, ...], context: TableContext, written: dict[FileRef, Run] | None = None
     ) -> RunSet:
         """The set of the next epoch. Runs that are open, or were just written, stay open."""
         moved = RunSet(files, self._layout, context, self._upgrade)
-        known = self._open | (written or {})
-        moved._open = {file: known[file] for file in files if file in known}
+        known = self._open | {_part(file): run for file, run in (written or {}).items()}
+        moved._open = {part: known[part] for file in files if (part := _part(file)) in known}
         return moved
 
     def forget_before(self, min_epoch: Epoch) -> None:
         """Close the runs of epochs before this one; they open again from the cache if needed."""
-        self._open = {file: run for file, run in self._open.items() if file.epoch >= min_epoch}
+        kept = {_part(file) for file in self._files if file.epoch >= min_epoch}
+        self._open = {part: run for part, run in self._open.items() if part in kept}
+
+
+# What an open run shows. References to one file may differ in more, such as `valid_from_us`.
+_Part = tuple[str, KeyRange]
+
+
+def _part(file: FileRef) -> _Part:
+    return file.path, file.valid_keys
 
 
 def carried(files: tuple[FileRef, ...], context: TableContext) -> tuple[FileRef, ...]:

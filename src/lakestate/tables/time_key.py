@@ -22,8 +22,13 @@ from lakestate.tables.migration import Migration, migrated_row_count, upgrade_of
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.routing import routing_keys
 from lakestate.tables.schema import columns_of
-from lakestate.tables.time_key_files import TimeKeyCheckpointer, compact_time_runs, merged_files
-from lakestate.tables.time_key_view import TimeKeyView
+from lakestate.tables.time_key_files import (
+    TimeKeyCheckpointer,
+    compact_time_runs,
+    merged_files,
+    swapped_in_alive,
+)
+from lakestate.tables.time_key_view import TimeKeyState
 
 
 class TimeKeyTable(Table):
@@ -105,9 +110,9 @@ class TimeKeyTable(Table):
         table._hash = routing_keys
         return table
 
-    def open_view(self, files: TableFiles, context: TableContext) -> TimeKeyView:
+    def open_view(self, files: TableFiles, context: TableContext) -> TimeKeyState:
         """The state that these files hold."""
-        return TimeKeyView(self.layout, files, context, upgrade_of(self.layout, self._migrations))
+        return TimeKeyState(self.layout, files, context, upgrade_of(self.layout, self._migrations))
 
     def epoch_checkpointer(
         self, epoch: Epoch, previous: TableFiles, context: TableContext
@@ -138,6 +143,13 @@ class TimeKeyTable(Table):
         """Merge neighbouring runs of similar size, dropping dead rows."""
         upgrade = upgrade_of(self.layout, self._migrations)
         return compact_time_runs(self.layout, files, compaction, epoch, context, upgrade)
+
+    @classmethod
+    def apply_compacted_checkpoint(
+        cls, files: TableFiles, compacted: CompactedFiles, task: TaskInfo
+    ) -> TableFiles:
+        """The files with a merge swapped in, less what has died since the merge."""
+        return swapped_in_alive(files, compacted)
 
 
 def _checked_values(values: Sequence[Column], keys: Sequence[Column], time: str) -> tuple[Column, ...]:

@@ -6,7 +6,7 @@ carries the floor it was last held under, so that a row that died in one subtask
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from lakestate.protocol.metadata import TableConfig, TableFiles
@@ -14,19 +14,18 @@ from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.compact_runs import compacted, planned, write_streamed
 from lakestate.tables.context import TableContext
 from lakestate.tables.layout import RunLayout
-from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig
+from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig, swapped_in
 from lakestate.tables.run_checkpointer import RunCheckpointer
 from lakestate.tables.run_files import Upgrade, open_run
 from lakestate.tables.run_set import carried, with_valid_from
 from lakestate.tables.time_key_runs import TIME_MIN_US, TimeSpan, joined_slices
 
 
-def floor_us(config: TableConfig, files: TableFiles, context: TableContext) -> int | None:
-    """The time before which rows are dead: by retention, or because somebody said so."""
+def retained_from_us(config: TableConfig, context: TableContext) -> int | None:
+    """The time before which rows are dead because the watermark is far enough ahead of them."""
     if config.retention_us is None or context.watermark_us is None:
-        return files.expired_before_us
-    retained_us = max(TIME_MIN_US, context.watermark_us - config.retention_us)
-    return later(files.expired_before_us, retained_us)
+        return None
+    return max(TIME_MIN_US, context.watermark_us - config.retention_us)
 
 
 def later(one: int | None, other: int | None) -> int | None:
@@ -36,7 +35,7 @@ def later(one: int | None, other: int | None) -> int | None:
     return max(one, other)
 
 
-def under_floor(files: TableFiles, before_us: int | None) -> TableFiles:
+def expired(files: TableFiles, before_us: int | None) -> TableFiles:
     """The files with every row before a time dead. Those with no other rows are not there any more.
 
     From anywhere in the list: unlike rows of a `KeyedTable`, these hide nothing.
@@ -46,9 +45,20 @@ def under_floor(files: TableFiles, before_us: int | None) -> TableFiles:
     return replace(files, files=alive, expired_before_us=later(files.expired_before_us, before_us))
 
 
+def expired_by_retention(files: TableFiles, before_us: int | None) -> TableFiles:
+    """The same, but untouched if no row dies: metadata that says the same is not written again."""
+    if before_us is None or not any(_loses_rows(file, before_us) for file in files.files):
+        return files
+    return expired(files, before_us)
+
+
 def is_dead(file: FileRef) -> bool:
     """True if no row of a file counts any more."""
     return not TimeSpan().since(file.valid_from_us).overlaps(file.times)
+
+
+def _loses_rows(file: FileRef, before_us: int) -> bool:
+    return TimeSpan(before_us=before_us).since(file.valid_from_us).overlaps(file.times)
 
 
 def merged_files(config: TableConfig, parts: Iterable[TableFiles]) -> TableFiles:
@@ -57,7 +67,7 @@ def merged_files(config: TableConfig, parts: Iterable[TableFiles]) -> TableFiles
     Every reference gets its own subtask's floor first, so the low common floor revives nothing;
     it decides only over rows that are still to come, of which none that one part would take is lost.
     """
-    held = [under_floor(part, part.expired_before_us) for part in parts]
+    held = [expired(part, part.expired_before_us) for part in parts]
     floors = [part.expired_before_us for part in held if part.expired_before_us is not None]
     lowest = min(floors) if floors and len(floors) == len(held) else None
     files = tuple(file for part in held for file in part.files)
@@ -67,16 +77,14 @@ def merged_files(config: TableConfig, parts: Iterable[TableFiles]) -> TableFiles
 class TimeKeyCheckpointer(RunCheckpointer):
     """Writes new runs in front of those with rows that are still alive."""
 
-    def __init__(
-        self, layout: RunLayout, epoch: Epoch, previous: TableFiles, context: TableContext
-    ) -> None:
+    def __init__(self, layout: RunLayout, epoch: Epoch, previous: TableFiles, context: TableContext) -> None:
         mine = replace(previous, files=carried(previous.files, context))
-        super().__init__(layout, epoch, mine, context)
-        self.expire(floor_us(layout.config, previous, context))
+        alive = expired_by_retention(mine, retained_from_us(layout.config, context))
+        super().__init__(layout, epoch, alive, context)
 
     def expire(self, before_us: int | None) -> None:
         """Carry no row before a time."""
-        self._carried = under_floor(self._carried, before_us)
+        self._carried = expired(self._carried, before_us)
 
 
 def compact_time_runs(
@@ -92,8 +100,8 @@ def compact_time_runs(
     if plan is None:
         return None
     group = files.files[plan.start : plan.stop]
-    floor = floor_us(layout.config, files, context)
-    held = [with_valid_from(file, floor) for file in group]
+    floor_us = later(files.expired_before_us, retained_from_us(layout.config, context))
+    held = [with_valid_from(file, floor_us) for file in group]
     parts = [
         (open_run(file, layout, context, upgrade), TimeSpan().since(file.valid_from_us))
         for file in held
@@ -101,3 +109,32 @@ def compact_time_runs(
     ]
     rows = joined_slices(parts, layout)
     return compacted(files.table, group, write_streamed(rows, layout, context, epoch))
+
+
+def swapped_in_alive(files: TableFiles, compacted: CompactedFiles) -> TableFiles:
+    """The files with a merge swapped in. What has died since the merge began stays dead.
+
+    A replaced file may be gone because all its rows died. If one is gone for another reason, its
+    rows live on elsewhere: the merge is dropped, or they would be there twice.
+    """
+    held = {(file.path, file.valid_keys): file for file in files.files}
+    now = [held.get((file.path, file.valid_keys)) for file in compacted.replaced]
+    raised_us = _raised_us(compacted.replaced, now)
+    dead_before_us = later(files.expired_before_us, raised_us)
+    gone = (file for file, there in zip(compacted.replaced, now, strict=True) if there is None)
+    left = tuple(file for file in now if file is not None)
+    if not left or not all(is_dead(with_valid_from(file, dead_before_us)) for file in gone):
+        return files
+    stamped = (with_valid_from(file, raised_us) for file in compacted.merged)
+    merged = tuple(file for file in stamped if not is_dead(file))
+    return swapped_in(files, replace(compacted, replaced=left, merged=merged))
+
+
+def _raised_us(before: Sequence[FileRef], now: Sequence[FileRef | None]) -> int | None:
+    """The floor that was put under references since, or None. It was put under all of them."""
+    floors = [
+        there.valid_from_us
+        for file, there in zip(before, now, strict=True)
+        if there is not None and there.valid_from_us is not None and there != file
+    ]
+    return max(floors, default=None)

@@ -54,6 +54,11 @@ class TimeSpan:
         times = event_times(run)
         return np.flatnonzero((times >= self.first_us) & (times < self.before_us))
 
+    def earliest_us(self, run: Run) -> int | None:
+        """The earliest time of a row of a run that lies in it, or None."""
+        times = event_times(run)[self.places(run)]
+        return int(times.min()) if len(times) else None
+
 
 def event_times(run: Run) -> np.ndarray:
     """The event times of a run, in microseconds."""

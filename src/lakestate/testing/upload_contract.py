@@ -1,5 +1,8 @@
 # ruff: noqa: D102 - the names of the tests are their sentences
-"""What every store's multipart uploads must do. Part of `StoreContract`."""
+"""What every store's multipart uploads must do.
+
+Part of `StoreContract`, in a file of its own because it is a promise of its own.
+"""
 
 from __future__ import annotations
 

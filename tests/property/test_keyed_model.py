@@ -1,0 +1,189 @@
+"""A `KeyedTable` against a dict, over random histories of writes, crashes, rescaling and upkeep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from lakestate.tables.keyed import KeyedTable
+from lakestate.tables.manager import TableManager
+from lakestate.tables.migration import ColumnChanges
+from lakestate.tables.routing import routing_keys, subtasks_of
+from tests.support.table_job import TableJob
+
+Key = tuple[str | None, int | None]
+Value = tuple[object, ...]
+
+SCHEMA = pa.schema([("user", pa.string()), ("item", pa.int32())])
+keys = st.tuples(st.one_of(st.none(), st.sampled_from(["", "a", "b", "ü", "x" * 40])), st.integers(0, 3))
+values = st.tuples(st.integers(-3, 3), st.one_of(st.none(), st.sampled_from([0.0, -1.5, 1e300])))
+
+
+def colliding(columns: Sequence[pa.Array]) -> np.ndarray:
+    """Eight hashes for all keys, spread over the key space."""
+    return (routing_keys(columns) >> np.uint64(61)) << np.uint64(61)
+
+
+class KeyedModel(RuleBasedStateMachine):
+    """Two-column keys, routed by both."""
+
+    hash: Callable[[Sequence[pa.Array]], np.ndarray] = staticmethod(routing_keys)
+    route_by: Sequence[str] | None = None
+
+    @initialize(parallelism=st.integers(1, 4))
+    def start(self, parallelism: int) -> None:
+        self.version = 1
+        self.job = TableJob([self.table()], parallelism)
+        self.model: dict[Key, Value] = {}
+        self.published: dict[int, tuple[int, dict[Key, Value]]] = {}
+
+    def table(self) -> KeyedTable:
+        extra = "" if self.version == 1 else ", note string"
+        return KeyedTable(
+            "t",
+            key="user string, item int",
+            value=f"n bigint, x double{extra}",
+            route_by=self.route_by,
+            version=self.version,
+            migrations=[ColumnChanges(1, add={"note": ("string", "new")})] if self.version > 1 else [],
+            _hash=type(self).hash,
+        )
+
+    @rule(rows=st.lists(st.tuples(keys, values), max_size=12))
+    def put(self, rows: list[tuple[Key, Value]]) -> None:
+        padded = [(key, self.padded(value)) for key, value in rows]
+        for manager, part in self.routed([key for key, _ in rows]):
+            manager.keyed("t").put(self.arrow([padded[index] for index in part]))
+        self.model.update(padded)
+
+    @rule(gone=st.lists(keys, max_size=6))
+    def delete(self, gone: list[Key]) -> None:
+        for manager, part in self.routed(gone):
+            manager.keyed("t").delete(key_table([gone[index] for index in part]))
+        for key in gone:
+            self.model.pop(key, None)
+
+    @rule(asked=st.lists(keys, max_size=12))
+    def get(self, asked: list[Key]) -> None:
+        for manager, part in self.routed(asked):
+            wanted = [asked[index] for index in part]
+            found, rows = manager.keyed("t").lookup(key_table(wanted))
+            answers = [tuple(row.values()) if there else None for there, row in zip(found.to_pylist(), rows.to_pylist(), strict=True)]
+            assert answers == [self.model.get(key) for key in wanted]
+
+    @rule()
+    def scan(self) -> None:
+        assert contents(self.job.managers) == self.model
+        assert sum(manager.keyed("t").count() for manager in self.job.managers) == len(self.model)
+
+    @rule()
+    def checkpoint(self) -> None:
+        epoch = self.job.checkpoint()
+        self.published[epoch] = (self.version, dict(self.model))
+
+    @rule(parallelism=st.integers(1, 5))
+    def crash_and_restore(self, parallelism: int) -> None:
+        self.job.restart(parallelism)
+        self.model = self.last_published()
+
+    @rule()
+    def compact(self) -> None:
+        self.job.compact()
+
+    @rule(keep=st.integers(1, 3))
+    def retain(self, keep: int) -> None:
+        self.job.retain(keep)
+
+    @precondition(lambda self: self.version == 1)
+    @rule()
+    def upgrade(self) -> None:
+        self.model = self.last_published()
+        self.version = 2
+        self.model = {key: self.padded(value[:2]) for key, value in self.model.items()}
+        self.job.restart(tables=[self.table()])
+        self.published = {
+            epoch: (2, {key: self.padded(value[:2]) for key, value in rows.items()})
+            for epoch, (_, rows) in self.published.items()
+        }
+
+    @precondition(lambda self: bool(self.published))
+    @rule(back=st.integers(0, 2), parallelism=st.integers(1, 5))
+    def open_an_older_epoch(self, back: int, parallelism: int) -> None:
+        epoch = max(max(self.published) - back, self.job.oldest)
+        opened = self.job.opened(epoch, parallelism)
+        assert contents(opened) == self.published[epoch][1]
+
+    def teardown(self) -> None:
+        if hasattr(self, "job"):
+            self.job.close()
+
+    def padded(self, value: Value) -> Value:
+        return value if self.version == 1 else (*value, "new")
+
+    def last_published(self) -> dict[Key, Value]:
+        return dict(self.published[max(self.published)][1]) if self.published else {}
+
+    def arrow(self, rows: list[tuple[Key, Value]]) -> pa.Table:
+        names = ["user", "item", "n", "x", "note"][: 2 + len(self.padded((0, 0)))]
+        types = [pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.string()]
+        columns = zip(*[(*key, *value) for key, value in rows], strict=True)
+        return pa.table({name: pa.array(c, t) for name, c, t in zip(names, columns, types, strict=False)})
+
+    def routed(self, asked: list[Key]) -> list[tuple[TableManager, list[int]]]:
+        """The rows that each subtask gets, by position."""
+        if not asked:
+            return []
+        table = key_table(asked)
+        routing = self.job.tables[0].config.routing_columns
+        hashes = type(self).hash([table.column(name).combine_chunks() for name in routing])
+        owners = subtasks_of(hashes, self.job.parallelism)
+        return [
+            (manager, part)
+            for index, manager in enumerate(self.job.managers)
+            if (part := np.flatnonzero(owners == index).tolist())
+        ]
+
+
+class FineKeyModel(KeyedModel):
+    """Many keys share one routing key."""
+
+    route_by = ("user",)
+
+
+class CollidingModel(KeyedModel):
+    """Different keys have equal hashes."""
+
+    hash = staticmethod(colliding)
+
+
+class CollidingFineKeyModel(KeyedModel):
+    """Both at once."""
+
+    hash = staticmethod(colliding)
+    route_by = ("user",)
+
+
+def key_table(asked: list[Key]) -> pa.Table:
+    columns = list(zip(*asked, strict=True)) or [(), ()]
+    return pa.table([pa.array(c, t) for c, t in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
+
+
+def contents(managers: Sequence[TableManager]) -> dict[Key, Value]:
+    rows = [tuple(row.values()) for manager in managers for batch in manager.keyed("t").scan() for row in batch.to_pylist()]
+    found = {(row[0], row[1]): row[2:] for row in rows}
+    assert len(found) == len(rows), "a key appears twice"
+    return found
+
+
+_SETTINGS = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestKeyed = KeyedModel.TestCase
+TestFineKey = FineKeyModel.TestCase
+TestColliding = CollidingModel.TestCase
+TestCollidingFineKey = CollidingFineKeyModel.TestCase
+for _case in (TestKeyed, TestFineKey, TestColliding, TestCollidingFineKey):
+    _case.settings = _SETTINGS
