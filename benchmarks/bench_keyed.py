@@ -1,6 +1,6 @@
 """A `KeyedTable` epoch against its floor, over the size of the state. Ratios of one run.
 
-    python -m benchmarks keyed
+python -m benchmarks keyed
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def _memory_of_one_epoch(size: int) -> None:
         _run_epoch(tables, 2, size, np.random.default_rng(1))
         after = _private_kb()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(f"{(after - before) / 1024:6.1f} MB more private memory after it; peak {peak / 1024:.0f} MB with maps")
+        print(
+            f"{(after - before) / 1024:6.1f} MB more private memory after it; peak {peak / 1024:.0f} MB with maps"
+        )
 
 
 def _private_kb() -> int:

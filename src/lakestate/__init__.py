@@ -10,9 +10,12 @@ from lakestate.errors import (
     InvalidInputError,
     LakestateError,
     NotFoundError,
+    OperatorError,
     OutcomeUnknownError,
     StorageUnavailableError,
 )
+from lakestate.operators.context import OperatorContext
+from lakestate.operators.operator import Operator, TwoInputOperator
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation, TaskInfo
@@ -41,6 +44,9 @@ __all__ = [
     "MigratableState",
     "Migration",
     "NotFoundError",
+    "Operator",
+    "OperatorContext",
+    "OperatorError",
     "OutcomeUnknownError",
     "ParquetBackend",
     "RetentionPolicy",
@@ -52,4 +58,5 @@ __all__ = [
     "TaskInfo",
     "TimeKeyTable",
     "Ttl",
+    "TwoInputOperator",
 ]

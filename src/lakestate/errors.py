@@ -100,6 +100,15 @@ class OutcomeUnknownError(LakestateError):
     code = "outcome_unknown"
 
 
+class OperatorError(LakestateError):
+    """Code of an operator or a sink raised, or yielded what it may not. The epoch is not published.
+
+    What was raised is the cause, with its own traceback.
+    """
+
+    code = "operator_failed"
+
+
 class MissingExtraError(LakestateError, ImportError):
     """An optional dependency is not installed."""
 

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -43,9 +44,9 @@ def test_a_process_killed_in_a_put_leaves_a_whole_object(config: StoreConfig) ->
     kills = LOCAL_KILLS if config.url.startswith("file") else S3_KILLS
     store.put(put_forever.PATH, put_forever.CONTENTS[0])
     found = []
-    with parent_of_victims(config) as parent:
+    with victims(config) as children:
         for kill in range(kills):
-            kill_a_child(parent, after_s=moments.uniform(0, 0.06))
+            children.kill_one(moments)
             data = store.get(put_forever.PATH).data
             assert data in put_forever.CONTENTS, (
                 f"partial after kill {kill} of seed {SEED}: {len(data)} bytes"
@@ -62,9 +63,9 @@ def test_what_killed_processes_left_is_swept(tmp_path: Path) -> None:
     moments = random.Random(SEED)
     store = open_store(config)
     store.put("object", b"data")
-    with parent_of_victims(config) as parent:
+    with victims(config) as children:
         for _ in range(100):
-            kill_a_child(parent, after_s=moments.uniform(0, 0.02))
+            children.kill_one(moments)
             if list(leftovers.iterdir()):
                 break
         else:
@@ -91,31 +92,42 @@ def test_the_store_does_not_need_its_server_to_be_opened_or_pickled() -> None:
     assert pickle.loads(pickle.dumps(store)).url == "s3://bucket/prefix"
 
 
+class Victims:
+    """Children that put for ever, one at a time, until they are killed."""
+
+    def __init__(self, parent: subprocess.Popen[bytes]) -> None:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        self._orders, self._reports = parent.stdin, parent.stdout
+        self._put_s = 0.02
+
+    def kill_one(self, moments: random.Random) -> None:
+        """Kill a child at a random moment of its first, second or third put."""
+        child = self._start()
+        for _ in range(moments.randrange(3)):
+            began_s = time.monotonic()
+            assert self._reports.readline() == put_forever.DONE
+            self._put_s = time.monotonic() - began_s
+        Event().wait(moments.uniform(0, self._put_s))
+        os.kill(child, signal.SIGKILL)
+
+    def _start(self) -> int:
+        self._orders.write(b"\n")
+        self._orders.flush()
+        while (report := self._reports.readline()) == put_forever.DONE:
+            """The last child finished a put before it was killed."""
+        return int(report)
+
+
 @contextmanager
-def parent_of_victims(config: StoreConfig) -> Iterator[subprocess.Popen[bytes]]:
-    parent = subprocess.Popen(
-        [sys.executable, put_forever.__file__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment(),
-    )
-    assert parent.stdin is not None
-    assert parent.stdout is not None
-    with parent:
+def victims(config: StoreConfig) -> Iterator[Victims]:
+    program = [sys.executable, put_forever.__file__]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(program, stdin=pipe, stdout=pipe, env=environment()) as parent:
+        assert parent.stdin is not None
         parent.stdin.write(pickle.dumps(config).hex().encode() + b"\n")
-        parent.stdin.flush()
-        yield parent
+        yield Victims(parent)
         parent.stdin.close()
-
-
-def kill_a_child(parent: subprocess.Popen[bytes], after_s: float) -> None:
-    assert parent.stdin is not None
-    assert parent.stdout is not None
-    parent.stdin.write(b"\n")
-    parent.stdin.flush()
-    child = int(parent.stdout.readline())
-    Event().wait(after_s)
-    os.kill(child, signal.SIGKILL)
 
 
 def in_another_process(config: StoreConfig, upload: UploadId | None, step: str) -> UploadId:

@@ -9,12 +9,13 @@ import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.support.table_job import EAGER, PARTIAL, TableJob
 
+from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.tables.keyed import KeyedTable
 from lakestate.tables.manager import TableManager
 from lakestate.tables.migration import ColumnChanges
 from lakestate.tables.routing import routing_keys, subtasks_of
-from tests.support.table_job import TableJob
 
 Key = tuple[str | None, int | None]
 Value = tuple[object, ...]
@@ -73,7 +74,10 @@ class KeyedModel(RuleBasedStateMachine):
         for manager, part in self.routed(asked):
             wanted = [asked[index] for index in part]
             found, rows = manager.keyed("t").lookup(key_table(wanted))
-            answers = [tuple(row.values()) if there else None for there, row in zip(found.to_pylist(), rows.to_pylist(), strict=True)]
+            answers = [
+                tuple(row.values()) if there else None
+                for there, row in zip(found.to_pylist(), rows.to_pylist(), strict=True)
+            ]
             assert answers == [self.model.get(key) for key in wanted]
 
     @rule()
@@ -91,9 +95,23 @@ class KeyedModel(RuleBasedStateMachine):
         self.job.restart(parallelism)
         self.model = self.last_published()
 
-    @rule()
-    def compact(self) -> None:
-        self.job.compact()
+    @rule(policy=st.sampled_from([EAGER, PARTIAL]))
+    def compact(self, policy: CompactionPolicy) -> None:
+        self.job.compact(policy)
+
+    @rule(
+        steps=st.lists(st.tuples(keys, st.one_of(st.none(), values)), min_size=2, max_size=6),
+        policy=st.sampled_from([EAGER, PARTIAL]),
+    )
+    def several_small_epochs_and_a_merge(
+        self, steps: list[tuple[Key, Value | None]], policy: CompactionPolicy
+    ) -> None:
+        for key, value in steps:
+            self.delete([key]) if value is None else self.put([(key, value)])
+            self.checkpoint()
+        self.job.compact(policy)
+        self.crash_and_restore(self.job.parallelism)
+        self.scan()
 
     @rule(keep=st.integers(1, 3))
     def retain(self, keep: int) -> None:
@@ -174,7 +192,12 @@ def key_table(asked: list[Key]) -> pa.Table:
 
 
 def contents(managers: Sequence[TableManager]) -> dict[Key, Value]:
-    rows = [tuple(row.values()) for manager in managers for batch in manager.keyed("t").scan() for row in batch.to_pylist()]
+    rows = [
+        tuple(row.values())
+        for manager in managers
+        for batch in manager.keyed("t").scan()
+        for row in batch.to_pylist()
+    ]
     found = {(row[0], row[1]): row[2:] for row in rows}
     assert len(found) == len(rows), "a key appears twice"
     return found

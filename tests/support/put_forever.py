@@ -1,7 +1,8 @@
 """Run as a program: forks children that put objects for ever, to be killed at any moment.
 
-Reads from standard input the pickled configuration in hex, then one line per child. Forking keeps
-a child cheap; nothing has used the store before, so that obstore starts inside the child.
+Reads from standard input the pickled configuration in hex, then one line per child; a child writes
+its process id and then a line after every put. Forking keeps a child cheap; nothing has used the
+store before, so that obstore starts inside the child.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from itertools import cycle
 from lakestate.storage import open_store
 
 PATH = "folder/object"
-CONTENTS = (b"A" * (3 << 20), b"B" * (5 << 20))
+DONE = b"done\n"
+CONTENTS = (b"A" * (2 << 20), b"B" * (3 << 20))
 
 
 def put_forever(config: object) -> None:
     store = open_store(config)  # type: ignore[arg-type]
-    for count, data in enumerate(cycle(CONTENTS)):
-        if count == 0:
-            os.write(1, f"{os.getpid()}\n".encode())
+    os.write(1, f"{os.getpid()}\n".encode())
+    for data in cycle(CONTENTS):
         store.put(PATH, data)
+        os.write(1, DONE)
 
 
 def main() -> None:

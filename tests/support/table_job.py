@@ -18,6 +18,8 @@ from lakestate.tables.lifecycle import Table
 from lakestate.tables.manager import TableManager
 
 EAGER = CompactionPolicy(files_min=2, files_max=4, size_floor_bytes=1)
+PARTIAL = CompactionPolicy(files_min=2, files_max=2, size_ratio=0.001, size_floor_bytes=1)
+"""Merges the two cheapest neighbours, wherever they are."""
 
 
 class TableJob:
@@ -60,11 +62,11 @@ class TableJob:
         self.epoch = epoch
         return epoch
 
-    def compact(self) -> None:
+    def compact(self, policy: CompactionPolicy = EAGER) -> None:
         """Merge beside the stream; swapped in by the next restart."""
         if self.epoch is not None:
             self.compacted = self.backend.compact_operator(
-                "job", "op", self.epoch, policy=EAGER, tables=self.tables
+                "job", "op", self.epoch, policy=policy, tables=self.tables
             )
 
     def retain(self, keep: int) -> None:

@@ -542,6 +542,16 @@ class TestRetaining:
         with pytest.raises(NotFoundError):
             store.get(merged)
 
+    def test_the_records_go_before_what_they_lead_to(self, memory: ObjectStore) -> None:
+        driver = started(memory)
+        driver.run_to(4)
+        watched = FaultyStore(memory)
+        plan = retain(replace(driver.job, store=watched), driver.mine, KEEP_ONE, driver.ambient)
+        assert isinstance(plan, RetentionPlan)
+        deleted = [call.path for call in watched.calls if call.operation is Operation.DELETE]
+        assert deleted == [f"job/{path}" for path in (*plan.delete_first, *plan.delete_then)]
+        assert deleted[:3] == [f"job/epochs/000000000{epoch}.json" for epoch in (1, 2, 3)]
+
     def test_a_damaged_tag_deletes_nothing(self, store: ObjectStore) -> None:
         driver = started(store)
         driver.run_to(4)

@@ -133,7 +133,7 @@ def test_every_file_that_fails_is_listed(checkpoint: Checkpoint) -> None:
     damaged = checkpoint.file(V1, [ADA])
     checkpoint.subtask(V1, failing, fine, damaged)
     shown = checkpoint.damage(damaged)
-    inverse = RowMigration(1, lambda row: {"user": row["user"], "share": 1 / row["n"]})  # type: ignore[operator]
+    inverse = RowMigration(1, lambda row: {"user": row["user"], "share": 1 / row["n"]})
     report = checkpoint.tried(users(2, "share double", inverse))
     assert (report.checked_files, report.migrated_rows) == (3, 1)
     assert [(problem.table, problem.object_name) for problem in report.problems] == [

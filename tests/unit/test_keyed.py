@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.table_job import TableJob
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError, NotFoundError
 from lakestate.tables.global_keyed import GlobalKeyedTable
 from lakestate.tables.keyed import KeyedTable, Ttl
 from lakestate.tables.keyed_view import KeyedView
-from tests.support.table_job import TableJob
 
 UTC = dt.UTC
 EVERY_VALUE: dict[str, list[object]] = {
@@ -27,7 +27,11 @@ EVERY_VALUE: dict[str, list[object]] = {
     "bigint": [-(2**63), 2**63 - 1, None],
     "float": [0.5, -0.0, math.inf],
     "double": [1e308, -0.0, -math.inf],
-    "decimal(38,10)": [decimal.Decimal("-1234567890123456789012345678.0123456789"), decimal.Decimal("0E-10"), None],
+    "decimal(38,10)": [
+        decimal.Decimal("-1234567890123456789012345678.0123456789"),
+        decimal.Decimal("0E-10"),
+        None,
+    ],
     "string": ["", "añ\u2028b😀", None],
     "binary": [b"", b"\x00\xff", None],
     "date": [dt.date(1, 1, 1), dt.date(9999, 12, 31), None],

@@ -77,6 +77,25 @@ def test_removed_rows_stay_removed_and_no_code_sees_them() -> None:
     assert seen == [[BOB], BOB]
 
 
+def test_a_file_in_several_chunks_is_migrated_as_a_whole() -> None:
+    stored = pa.concat_tables([file_rows(V1, [ADA, BOB], {0}), file_rows(V1, [EVE]), file_rows(V1, [ADA])])
+    identity = CheckpointParquetMetadata.of(V1.config)
+    found = upgrade_of(V4, CHAIN)(stored, identity, FILE).select(["user", "text"]).to_pylist()
+    assert [tuple(row.values()) for row in found] == [
+        ("ada", None),
+        ("bob", "n=20"),
+        ("eve", "n=None"),
+        ("ada", "n=10"),
+    ]
+
+
+def test_an_upgrade_travels_to_other_processes() -> None:
+    step = ColumnChanges(1, widen={"n": "bigint"}, drop=["old"])
+    upgrade = pickle.loads(pickle.dumps(upgrade_of(V2, [step])))
+    found = upgrade(file_rows(V1, [ADA]), CheckpointParquetMetadata.of(V1.config), FILE)
+    assert found.equals(file_rows(V2, [{"user": "ada", "n": 1}]))
+
+
 @pytest.mark.parametrize("count", [0, 2])
 def test_no_code_runs_if_no_row_exists(count: int) -> None:
     seen: list[Any] = []

@@ -73,7 +73,7 @@ WIDER = (
 @pytest.mark.parametrize(("narrow", "wide", "value"), WIDER)
 def test_widening_keeps_the_value(narrow: str, wide: str, value: object) -> None:
     old, new = layout_of("k int", f"v {narrow}"), layout_of("k int", f"v {wide}", 2)
-    rows = [{"k": 1, "v": value}, {"k": 2, "v": None}]
+    rows: list[Row] = [{"k": 1, "v": value}, {"k": 2, "v": None}]
     assert upgraded(old, new, [ColumnChanges(1, widen={"v": wide.upper()})], rows) == rows
 
 
@@ -221,7 +221,8 @@ def changed_types(types: dict[str, str], changes: dict[str, Any]) -> dict[str, s
     kept = {
         changes["rename"].get(name, name): ddl for name, ddl in types.items() if name not in changes["drop"]
     }
-    return kept | added | changes["widen"]
+    widened: dict[str, str] = changes["widen"]
+    return kept | added | widened
 
 
 def declaration(types: dict[str, str]) -> str:

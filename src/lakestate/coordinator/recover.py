@@ -22,6 +22,8 @@ from lakestate.protocol.resolve import (
 from lakestate.protocol.values import Epoch
 from lakestate.tables.job_objects import JobObjects, Versioned
 
+EPOCHS_SHOWN = 5
+
 
 @dataclass(frozen=True, slots=True)
 class RecoveredEpoch:
@@ -145,10 +147,10 @@ def _refused(decision: Refuse) -> CorruptionError:
 
 
 def _not_open(job: JobObjects, epoch: Epoch) -> NotFoundError:
-    epochs = job.list_epochs()
+    newest = [str(open_) for open_ in reversed(job.list_epochs()) if open_ != epoch][:EPOCHS_SHOWN]
     return NotFoundError(
         f"epoch {epoch} cannot be opened",
         object_name=job.shown(job.paths.epoch_record(epoch)),
-        found=f"epochs {epochs[0]} to {epochs[-1]}" if epochs else "no published epoch",
+        found=f"newest epochs {', '.join(newest)}" if newest else "no published epoch",
         action="open one of those, or a tag",
     )

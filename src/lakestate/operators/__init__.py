@@ -1,1 +1,1 @@
-"""Operators: what users write, and the ones that come with Lakestate."""
+"""Operators: the stateful steps of a job, and how one subtask of them runs. None of it knows Spark."""

@@ -7,6 +7,8 @@ import re
 from lakestate.errors import InvalidInputError
 
 PATH_BYTES_MAX = 900
+# No character is longer than four bytes, so nearly no path has to be encoded to be measured.
+_CHARS_SAFE = PATH_BYTES_MAX // 4
 _FORBIDDEN_PARTS = frozenset(("", ".", ".."))
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f\\]+")
 
@@ -23,7 +25,7 @@ def checked_relative_path(path: str) -> str:
     if (
         not _PLAIN.fullmatch(path)
         or not _FORBIDDEN_PARTS.isdisjoint(path.split("/"))
-        or len(path.encode("utf-8", "surrogatepass")) > PATH_BYTES_MAX
+        or (len(path) > _CHARS_SAFE and len(path.encode("utf-8", "surrogatepass")) > PATH_BYTES_MAX)
     ):
         raise InvalidInputError(
             "path leaves the job's root or is malformed",

@@ -63,8 +63,13 @@ class SinkCommitter(Protocol):
         """Commit the epoch. Called again after a crash: doing it twice is success."""
         ...
 
-    def clean_up(self, job_id: str, live: Sequence[bytes]) -> None:
-        """Abort what attempts left behind that nothing refers to. `live` are current open files."""
+    def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
+        """Abort what dead attempts left behind, once the epoch is committed. Off the critical path.
+
+        A pre-commit names what its subtask has finished and what it keeps open. Whatever was begun
+        in this epoch or before, and is in none of the epoch's pre-commits, is dead for ever: no
+        later epoch can come to refer to it. So this is safe whoever calls it, however late.
+        """
         ...
 
 
@@ -76,8 +81,11 @@ class Sink(ABC):
         """The state that writers of this sink keep."""
 
     @abstractmethod
-    def check(self, schema: pa.Schema) -> None:
-        """Refuse, before anything starts, rows that this sink cannot write."""
+    def check(self, schema: pa.Schema, event_time: str | None = None) -> None:
+        """Refuse, before anything starts, rows that this sink cannot write.
+
+        `event_time` is the stream's event-time column, if it is known already.
+        """
 
     @abstractmethod
     def writer(self, context: SinkContext) -> SinkWriter:

@@ -1,1 +1,1 @@
-"""Spark: the only package that knows it."""
+"""The Spark runtime: `Pipeline`, its graph compiled to stages, and one Spark job per epoch."""

@@ -44,7 +44,7 @@ class GlobalKeyedView:
         """Keys that the files hold and that were removed since the last checkpoint."""
         self._commit_data: bytes | None = None
         self._first_epoch: Epoch | None = None
-        """The first that was stored through this view; it was opened on the one before."""
+        """The first that was stored through this view. It refers to all files that were opened."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key, or the default."""
@@ -118,10 +118,10 @@ class GlobalKeyedView:
     def forget_before(self, min_epoch: Epoch) -> None:
         """Read what other subtasks stored before it may be collected.
 
-        They may have replaced their files since this view was opened, and then only epochs
-        before `min_epoch` still refer to them.
+        After this view's first epoch they may have had their files merged, and then no epoch
+        from `min_epoch` on need refer to what is not loaded yet.
         """
-        if self._first_epoch is not None and min_epoch >= self._first_epoch and self._reads_others():
+        if self._first_epoch is not None and min_epoch > self._first_epoch and self._reads_others():
             self._stored()
 
     def _reads_others(self) -> bool:

@@ -18,7 +18,14 @@ from lakestate.tables.context import TableContext, expired_before_us
 from lakestate.tables.keyed_view import KeyedView
 from lakestate.tables.layout import Hash, RunLayout
 from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig, Table
-from lakestate.tables.migration import Migration, upgrade_of, versions_covered
+from lakestate.tables.migration import (
+    Migration,
+    check_migrations,
+    migrated_row_count,
+    upgrade_of,
+    versions_covered,
+)
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.routing import routing_keys
 from lakestate.tables.run_checkpointer import RunCheckpointer
 from lakestate.tables.run_set import carried, without_expired
@@ -81,6 +88,7 @@ class KeyedTable(Table):
         self._description = description
         self._hash = _hash
         _check_columns(self._keys, self._values, self._ttl)
+        check_migrations(self._migrations, version, self._keys, self._values)
 
     @cached_property
     def config(self) -> TableConfig:
@@ -126,7 +134,9 @@ class KeyedTable(Table):
         self, epoch: Epoch, previous: TableFiles, context: TableContext
     ) -> RunCheckpointer:
         """Writes new runs in front of those that still count."""
-        kept = without_expired(carried(previous.files, context), expired_before_us(self.config, context))
+        kept = without_expired(
+            carried(previous.files, context), expired_before_us(self.config, context), self._version
+        )
         return RunCheckpointer(self.layout, epoch, replace(previous, files=kept), context)
 
     @classmethod
@@ -142,6 +152,10 @@ class KeyedTable(Table):
         """The files with keys of a subtask, clipped to them."""
         clipped = (file.clipped_to(task.key_range) for file in merged.files)
         return replace(merged, files=tuple(file for file in clipped if file is not None))
+
+    def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
+        """How many rows of a file were brought to this version; raises what reading would raise."""
+        return migrated_row_count(self.layout, self._migrations, rows, identity, shown)
 
     def compact_data(
         self, files: TableFiles, compaction: CompactionConfig, epoch: Epoch, context: TableContext

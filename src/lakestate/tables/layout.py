@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import TableConfig, TableType
@@ -76,6 +77,11 @@ class RunLayout:
         # are to the user.
         values = [field.with_nullable(True) for field in self.value_fields]
         return pa.schema([*internal, *self.key_fields, *values, *trailing])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Differs when the columns of a run differ, internal ones included."""
+        return xxhash.xxh3_64_hexdigest(f"{self.schema} v{self.config.state_version}".encode())
 
     @cached_property
     def key_fields(self) -> list[pa.Field]:

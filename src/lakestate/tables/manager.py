@@ -270,5 +270,3 @@ def _summary(metadata: SubtaskMetadata, finished: Mapping[str, FinishedTable]) -
         size_bytes=sum(file.size_bytes for file in files),
         bytes_written=sum(done.bytes_written for done in finished.values()),
     )
-
-

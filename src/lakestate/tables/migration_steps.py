@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -92,7 +93,7 @@ class RowMigration(Migration):
     """
 
     from_version: int
-    migrate: Callable[[dict[str, object]], dict[str, object]]
+    migrate: Callable[[dict[str, Any]], dict[str, Any]]
 
     def __post_init__(self) -> None:
         checked_version(self.from_version)

@@ -22,9 +22,7 @@ from lakestate.tables.run_parquet import undecodable
 
 def wanted_blocks(file: FileRef) -> tuple[int, ...]:
     """The row groups that hold valid keys. Empty if the whole file is wanted."""
-    wanted = tuple(
-        index for index, block in enumerate(file.blocks) if block.keys.overlaps(file.valid_keys)
-    )
+    wanted = tuple(index for index, block in enumerate(file.blocks) if block.keys.overlaps(file.valid_keys))
     return () if len(wanted) == len(file.blocks) else wanted
 
 

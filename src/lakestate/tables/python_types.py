@@ -91,10 +91,10 @@ class StoredType:
 def type_text(declared: Any) -> str:
     """A type as it is written down in a table's declaration.
 
-    >>> from typing import NamedTuple, Optional
+    >>> from typing import NamedTuple
     >>> class Place(NamedTuple):
     ...     city: str
-    ...     zip: Optional[int]
+    ...     zip: int | None
     >>> type_text(tuple[Place, ...])
     'tuple[Place(city: str, zip: int | None), ...]'
     """

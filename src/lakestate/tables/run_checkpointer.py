@@ -28,9 +28,7 @@ def writers() -> Executor:
 class RunCheckpointer:
     """Collects the runs of an epoch. The newest comes first in what `finish` returns."""
 
-    def __init__(
-        self, layout: RunLayout, epoch: Epoch, carried: TableFiles, context: TableContext
-    ) -> None:
+    def __init__(self, layout: RunLayout, epoch: Epoch, carried: TableFiles, context: TableContext) -> None:
         self._layout = layout
         self._epoch = epoch
         self._carried = carried

@@ -96,9 +96,7 @@ def store_streamed(
     return file
 
 
-def open_run(
-    file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None = None
-) -> Run:
+def open_run(file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None = None) -> Run:
     """The rows of a file that count for the holder of the reference.
 
     Raises CorruptionError naming the file if it is missing, damaged or another table's.
@@ -186,13 +184,16 @@ def _time_range(run: Run) -> TimeRange | None:
 
 
 def _cache_key(file: FileRef, layout: RunLayout, context: TableContext) -> str:
-    """Names the content: which file, which part of it, and in which version's columns."""
+    """Names the content: which file, which part of it, in which columns, migrated by whose code.
+
+    What a migration makes of a file is kept for one generation only: the next start of the job
+    may come with a corrected one.
+    """
     blocks = wanted_blocks(file)
     part = f"{blocks[0]}-{blocks[-1]}" if blocks else "all"
-    return (
-        f"{context.objects.shown(file.path)}@{file.checksum:016x}#{part}"
-        f":{layout.config.schema_fingerprint:016x}v{layout.config.state_version}"
-    )
+    migrated = file.state_version != layout.config.state_version
+    by = f"v{file.state_version}g{context.task.generation}" if migrated else "as-stored"
+    return f"{context.objects.shown(file.path)}@{file.checksum:016x}#{part}:{layout.fingerprint}:{by}"
 
 
 def _writer(rows: pa.Table) -> Callable[[Path], None]:

@@ -79,17 +79,25 @@ def carried(files: tuple[FileRef, ...], context: TableContext) -> tuple[FileRef,
     return tuple(file for file in clipped if file is not None)
 
 
-def without_expired(files: tuple[FileRef, ...], expired_before_us: int | None) -> tuple[FileRef, ...]:
+def without_expired(
+    files: tuple[FileRef, ...], expired_before_us: int | None, state_version: int
+) -> tuple[FileRef, ...]:
     """The files without the oldest ones, as long as all of their rows have expired.
 
-    Only from the old end: a newer file may hide a row of an older one that has not expired.
+    Only from the old end: a newer file may hide a row of an older one that has not expired. And
+    only files of the current version: in an older one the time may have meant something else.
     """
     if expired_before_us is None:
         return files
     kept = list(files)
-    while kept and kept[-1].times is not None and kept[-1].times.last_us < expired_before_us:
+    while kept and _is_expired(kept[-1], expired_before_us, state_version):
         kept.pop()
     return tuple(kept)
+
+
+def _is_expired(file: FileRef, expired_before_us: int, state_version: int) -> bool:
+    times = file.times
+    return file.state_version == state_version and times is not None and times.last_us < expired_before_us
 
 
 def with_valid_from(file: FileRef, valid_from_us: int | None) -> FileRef:

@@ -18,7 +18,13 @@ from lakestate.tables.context import TableContext
 from lakestate.tables.keyed import checked_key_columns, checked_route
 from lakestate.tables.layout import Hash, RunLayout
 from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig, Table
-from lakestate.tables.migration import Migration, migrated_row_count, upgrade_of, versions_covered
+from lakestate.tables.migration import (
+    Migration,
+    check_migrations,
+    migrated_row_count,
+    upgrade_of,
+    versions_covered,
+)
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.routing import routing_keys
 from lakestate.tables.schema import columns_of
@@ -73,6 +79,7 @@ class TimeKeyTable(Table):
         self._migrations = tuple(migrations)
         self._description = description
         self._hash = _hash
+        check_migrations(self._migrations, version, self._keys, self._values)
 
     @cached_property
     def config(self) -> TableConfig:

@@ -1,0 +1,103 @@
+"""One million inserts into a global keyed table and their checkpoint, against doing it by hand.
+
+By hand: encode the same pairs with msgspec, sort, write the same Parquet, upload. In the same run,
+in turns, because the machine's speed varies; the ratio is the median of the turns.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from lakestate.ambient import SystemAmbient
+from lakestate.protocol.metadata import TableFiles
+from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.storage import open_store
+from lakestate.tables.context import TableContext
+from lakestate.tables.global_keyed import GlobalKeyedTable
+from lakestate.tables.global_keyed_files import SCHEMA
+from lakestate.tables.job_objects import JobObjects
+from lakestate.tables.run_parquet import encode_run
+
+ROWS = 1_000_000
+TURNS = 3
+LIMIT = 1.5
+
+
+class Account(msgspec.Struct, frozen=True):
+    id: int
+    name: str
+    spend: float
+
+
+def context() -> TableContext:
+    objects = JobObjects(open_store(f"memory://{uuid.uuid4().hex}"), "job")
+    return TableContext(TaskInfo("job", "op"), objects, None, SystemAmbient(), None, 0)
+
+
+def with_table(keys: list[Any], values: list[Any], value_type: type) -> None:
+    table = GlobalKeyedTable("bench", key=str, value=value_type)
+    nothing, where = TableFiles("bench", table.table_type), context()
+    view = table.open_view(nothing, where)
+    insert = view.insert
+    for key, value in zip(keys, values, strict=True):
+        insert(key, value)
+    checkpointer = table.epoch_checkpointer(Epoch(1), nothing, where)
+    view.checkpoint_into(checkpointer)
+    view.checkpointed(checkpointer.finish().files, where)
+
+
+def by_hand(keys: list[Any], values: list[Any], *, in_order: bool) -> None:
+    encode = msgspec.msgpack.Encoder().encode
+    columns = [pa.array([encode(item) for item in items], pa.binary()) for items in (keys, values)]
+    rows = pa.table(columns, schema=SCHEMA)
+    if in_order:
+        rows = rows.take(pc.sort_indices(rows.column("key")))
+    data = encode_run(rows, {})
+    xxhash.xxh3_64_intdigest(data)
+    context().objects.store.put("by-hand.parquet", memoryview(data))
+
+
+def seconds(work: Callable[[], None]) -> float:
+    gc.collect()
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def measure(name: str, keys: list[Any], values: list[Any], value_type: type) -> None:
+    turns = [
+        (
+            seconds(lambda: with_table(keys, values, value_type)),
+            seconds(lambda: by_hand(keys, values, in_order=True)),
+            seconds(lambda: by_hand(keys, values, in_order=False)),
+        )
+        for _ in range(TURNS)
+    ]
+    ours, same, unsorted = (statistics.median(column) for column in zip(*turns, strict=True))
+    ratio = statistics.median(table / hand for table, hand, _ in turns)
+    print(f"{name}: table {ours:.2f} s, by hand {same:.2f} s, by hand without sorting {unsorted:.2f} s")
+    print(f"  ratio {ratio:.2f} (at most {LIMIT}); without sorting {ours / unsorted:.2f}")
+
+
+def main() -> None:
+    numbers = list(range(ROWS))
+    random.Random(1).shuffle(numbers)
+    keys = [f"user-{number:07d}" for number in numbers]
+    measure("str to int", keys, [number * 31 for number in range(ROWS)], int)
+    accounts = [Account(number, f"name {number}", number / 7) for number in range(ROWS)]
+    measure("str to struct", keys, accounts, Account)
+
+
+if __name__ == "__main__":
+    main()

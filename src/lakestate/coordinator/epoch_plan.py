@@ -1,0 +1,171 @@
+"""What a driver tells every subtask about an epoch, and what subtasks tell it back.
+
+Both travel inside one running job, never through storage: a plan with the code that Spark ships,
+a report as MessagePack in a result row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from lakestate.ambient import Ambient
+from lakestate.errors import CorruptionError
+from lakestate.protocol.metadata import Manifest, NamedBytes, SourceOffsets, SubtaskMetadata
+from lakestate.protocol.values import Epoch, Generation, ObjectRef
+from lakestate.storage.run_cache import RunCache
+from lakestate.tables.backing_store import BackingStore
+from lakestate.tables.job_objects import JobObjects
+from lakestate.tables.lifecycle import CompactedFiles
+from lakestate.tables.manager import SubtaskCheckpoint
+
+Merges = Mapping[str, Mapping[int, tuple[CompactedFiles, ...]]]
+"""Merges to swap in, by operator and subtask."""
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """One epoch to run, the same for all subtasks."""
+
+    job_id: str
+    epoch: Epoch
+    generation: Generation
+    parent: Manifest | None
+    """The epoch to restore from, or None to start with empty state."""
+    watermark_us: int | None
+    min_epoch: Epoch
+    processing_time_us: int
+    then_stop: bool = False
+    merges: Merges = field(default_factory=dict)
+
+    def for_subtasks(self) -> EpochPlan:
+        """The plan without what only the driver needs, because it is shipped to every subtask."""
+        if self.parent is None:
+            return self
+        return replace(self, parent=replace(self.parent, engine_files=(), sinks=(), sources=()))
+
+
+@dataclass(frozen=True)
+class StepMetrics:
+    """What one operator or sink did in one subtask."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_written: int = 0
+    checkpoint_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class SubtaskReport:
+    """What one subtask of a stage did: one checkpoint for each operator and sink in it."""
+
+    stage: str
+    subtask_index: int
+    checkpoints: tuple[SubtaskCheckpoint, ...]
+    metrics: Mapping[str, StepMetrics] = field(default_factory=dict)
+    restore_ms: float = 0.0
+    process_ms: float = 0.0
+    checkpoint_ms: float = 0.0
+
+    def encode(self) -> bytes:
+        """The report as MessagePack."""
+        return msgspec.msgpack.encode(self, enc_hook=_plain)
+
+    @staticmethod
+    def decode(data: bytes) -> SubtaskReport:
+        """The report in these bytes."""
+        return _REPORT.decode(data)
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """What came of running a plan: the reports of all subtasks, and how far the sources were read."""
+
+    reports: tuple[SubtaskReport, ...]
+    sources: tuple[SourceOffsets, ...] = ()
+    """With the watermark of each source after this epoch's rows."""
+    engine_files: tuple[NamedBytes, ...] = ()
+    """What the engine needs to go on after this epoch."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    late_rows: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def checkpoints(self) -> list[SubtaskCheckpoint]:
+        """Those of all operators and sinks."""
+        return [checkpoint for report in self.reports for checkpoint in report.checkpoints]
+
+
+class PinnedBackend:
+    """A backing store whose parent epoch is already known: subtasks need not read it again."""
+
+    def __init__(self, backend: BackingStore, parent: Manifest | None) -> None:
+        self._backend = backend
+        self._parent = parent
+
+    @property
+    def ambient(self) -> Ambient:
+        """Time and unique names."""
+        return self._backend.ambient
+
+    @property
+    def cache(self) -> RunCache | None:
+        """This host's run cache."""
+        return self._backend.cache
+
+    def objects(self, job_id: str) -> JobObjects:
+        """Verified access to the objects of a job."""
+        return self._backend.objects(job_id)
+
+    def load_checkpoint_metadata(self, job_id: str, epoch: Epoch) -> Manifest:
+        """The parent, as the driver knows it, or what is stored."""
+        if self._parent is not None and (self._parent.job_id, self._parent.epoch) == (job_id, epoch):
+            return self._parent
+        return self._backend.load_checkpoint_metadata(job_id, epoch)
+
+    def write_operator_checkpoint_metadata(self, metadata: SubtaskMetadata) -> ObjectRef:
+        """Store what a subtask says about an epoch."""
+        return self._backend.write_operator_checkpoint_metadata(metadata)
+
+
+def encode_merges(merges: Mapping[int, tuple[CompactedFiles, ...]]) -> bytes:
+    """Merges of one operator as MessagePack."""
+    return msgspec.msgpack.encode(merges, enc_hook=_plain)
+
+
+def decode_merges(data: bytes) -> dict[int, tuple[CompactedFiles, ...]]:
+    """The merges in these bytes."""
+    return _MERGES.decode(data)
+
+
+def encode_pre_commits(pre_commits: list[bytes]) -> bytes:
+    """The pre-commits of all subtasks of a sink, as they are kept in the manifest."""
+    return msgspec.msgpack.encode(pre_commits)
+
+
+def decode_pre_commits(data: bytes, object_name: str) -> list[bytes]:
+    """The pre-commits of all subtasks of a sink."""
+    try:
+        return msgspec.msgpack.decode(data, type=list[bytes])
+    except msgspec.MsgspecError as cause:
+        raise CorruptionError(
+            "pre-commits cannot be decoded", object_name=object_name, found=str(cause)
+        ) from cause
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Epoch | Generation):
+        return int(value)
+    raise NotImplementedError(f"a report holds no {type(value).__name__}")
+
+
+def _typed(kind: type, value: Any) -> Any:
+    return kind(value)
+
+
+_REPORT: msgspec.msgpack.Decoder[SubtaskReport] = msgspec.msgpack.Decoder(SubtaskReport, dec_hook=_typed)
+_MERGES: msgspec.msgpack.Decoder[dict[int, tuple[CompactedFiles, ...]]] = msgspec.msgpack.Decoder(
+    dict[int, tuple[CompactedFiles, ...]], dec_hook=_typed
+)

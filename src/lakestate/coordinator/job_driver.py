@@ -1,0 +1,305 @@
+"""`JobDriver`: the epoch protocol on the driver, from claim to commit, without an engine.
+
+The engine, which is Spark, a harness or a simulator, runs the subtasks of an epoch when it is asked
+to, and tells what they reported. Everything that makes an epoch exactly-once is decided here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import assert_never
+
+from lakestate.coordinator.commit import Committer, commit_epoch
+from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, encode_pre_commits
+from lakestate.coordinator.parquet_backend import ParquetBackend, operator_entries
+from lakestate.coordinator.progress import EpochProgress, epoch_progress
+from lakestate.coordinator.publish import publish_epoch, published_or_raise
+from lakestate.coordinator.recover import recover
+from lakestate.coordinator.upkeep import Compactor, Upkeep
+from lakestate.errors import ConflictError, InvalidInputError, OutcomeUnknownError
+from lakestate.protocol.compaction import CompactionPolicy
+from lakestate.protocol.metadata import CompletionStatus, Manifest, OperatorEntry, SinkPreCommit
+from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded
+from lakestate.protocol.records import GenerationRecord
+from lakestate.protocol.retention import RetentionPolicy
+from lakestate.protocol.values import Epoch
+from lakestate.protocol.watermarks import job_watermark
+from lakestate.tables.lifecycle import CompactedFiles
+
+RUNS_MAX = 3
+"""An epoch whose attempts keep being superseded is given up after this many runs."""
+
+RunSubtasks = Callable[[EpochPlan], EpochResult]
+
+_log = logging.getLogger("lakestate.epochs")
+
+
+class SupersededAttemptError(ConflictError):
+    """An attempt that had completed was run again by the engine, so the epoch mixes two attempts."""
+
+
+@dataclass(frozen=True)
+class EpochFinished:
+    """The epoch is published and committed."""
+
+    progress: EpochProgress
+
+
+@dataclass(frozen=True)
+class AlreadyPublished:
+    """The epoch was published before. Nothing was run; its commit is complete."""
+
+
+@dataclass(frozen=True)
+class StartAgain:
+    """Another driver's epoch stands in the place of ours: start again from it, offsets included."""
+
+    manifest: Manifest
+
+
+EpochOutcome = EpochFinished | AlreadyPublished | StartAgain
+
+
+@dataclass(frozen=True)
+class DriverSettings:
+    """How a job is run, besides what it does."""
+
+    retention: RetentionPolicy = RetentionPolicy()
+    compaction: CompactionPolicy | None = CompactionPolicy()
+    """None: nothing is merged."""
+
+
+class JobDriver:
+    """Runs the epochs of one job.
+
+    `steps` gives the parallelism of every operator and sink: each of their subtasks must report
+    exactly once in every epoch. `committers` are those of the sinks, by id. `timed_sources` are
+    the sources with event time: the watermark is the least of theirs.
+    """
+
+    def __init__(
+        self,
+        backend: ParquetBackend,
+        job_id: str,
+        steps: Mapping[str, int],
+        committers: Mapping[str, Committer],
+        *,
+        timed_sources: Collection[str] = (),
+        settings: DriverSettings | None = None,
+        compactor: Compactor | None = None,
+        upkeep_executor: Executor | None = None,
+    ) -> None:
+        self._backend = backend
+        self._job = backend.objects(job_id)
+        self._ambient = backend.ambient
+        self._steps = dict(steps)
+        self._committers = committers
+        self._timed_sources = tuple(timed_sources)
+        self._settings = settings or DriverSettings()
+        self._compactor = compactor or self._compact_here
+        self._upkeep_executor = upkeep_executor
+        self._mine: GenerationRecord | None = None
+        self._upkeep: Upkeep | None = None
+        self.parent: Manifest | None = None
+        """The newest published epoch, which the next one restores from."""
+
+    @property
+    def mine(self) -> GenerationRecord:
+        """Our claim."""
+        assert self._mine is not None, "the driver has not been started"
+        return self._mine
+
+    def start(self) -> Manifest | None:
+        """Claim the job, find where it stands, and finish an interrupted commit."""
+        self._mine = self._backend.claim(self._job.job_id)
+        self._upkeep = Upkeep(
+            self._job,
+            self._mine,
+            self._ambient,
+            retention=self._settings.retention,
+            compaction=self._settings.compaction,
+            compactor=self._compactor,
+            executor=self._upkeep_executor,
+        )
+        return self._recover()
+
+    def stop(self) -> None:
+        """Wait for work beside the stream. The claim stays, until another driver takes it."""
+        if self._upkeep is not None:
+            self._upkeep.stop()
+
+    def next_epoch(self) -> Epoch:
+        """The epoch after the newest."""
+        return Epoch(1) if self.parent is None else self.parent.epoch.next()
+
+    def plan(self, epoch: Epoch, *, then_stop: bool = False) -> EpochPlan:
+        """What the subtasks of an epoch are told."""
+        parent = self.parent
+        kept = self._settings.retention.keep_epochs
+        return EpochPlan(
+            job_id=self._job.job_id,
+            epoch=epoch,
+            generation=self.mine.generation,
+            parent=parent,
+            watermark_us=None if parent is None else self._next_watermark(parent),
+            min_epoch=Epoch(max(1, epoch - kept + 1)),
+            processing_time_us=self._ambient.now_ms() * 1000,
+            then_stop=then_stop,
+            merges={} if self._upkeep is None else self._upkeep.merges(),
+        )
+
+    def run_epoch(self, epoch: Epoch, run: RunSubtasks, *, then_stop: bool = False) -> EpochOutcome:
+        """Run, publish and commit one epoch, or say why that is not needed.
+
+        Raises FencedError if another driver has the job. After any error nothing of the epoch is
+        published unless the error is OutcomeUnknownError; recovery finds out.
+        """
+        if self.parent is not None and epoch <= self.parent.epoch:
+            return AlreadyPublished()
+        if epoch != self.next_epoch():
+            raise InvalidInputError(
+                "the engine skipped an epoch", found=f"epoch {epoch}", expected=f"epoch {self.next_epoch()}"
+            )
+        clock = _Clock()
+        plan = self.plan(epoch, then_stop=then_stop)
+        started_ms = self._ambient.now_ms()
+        result, entries = self._run_whole(plan, run)
+        clock.lap("run")
+        manifest = self._manifest(plan, result, entries, started_ms)
+        permit = self._publish(manifest)
+        clock.lap("publish")
+        if permit is None:
+            return StartAgain(self._recovered())
+        return self._finish(plan, manifest, permit, result, clock)
+
+    def _finish(
+        self, plan: EpochPlan, manifest: Manifest, permit: CommitPermit, result: EpochResult, clock: _Clock
+    ) -> EpochFinished:
+        self._commit(permit, manifest)
+        clock.lap("commit")
+        self.parent = manifest
+        assert self._upkeep is not None
+        self._upkeep.after_epoch(manifest, plan.merges)
+        progress = epoch_progress(manifest, result, clock.laps(), self._ambient.now_ms())
+        _log.info("%s", progress)
+        return EpochFinished(progress)
+
+    def _run_whole(
+        self, plan: EpochPlan, run: RunSubtasks
+    ) -> tuple[EpochResult, tuple[OperatorEntry, ...]]:
+        """Run until every subtask finished exactly once and no attempt was superseded."""
+        for left in reversed(range(RUNS_MAX)):
+            try:
+                result = run(plan)
+                return result, self._complete(plan.epoch, result)
+            except SupersededAttemptError as mixed:
+                if not left:
+                    raise
+                _log.warning("epoch %s is thrown away and run again: %s", plan.epoch, mixed)
+        raise AssertionError("not reached")
+
+    def _complete(self, epoch: Epoch, result: EpochResult) -> tuple[OperatorEntry, ...]:
+        try:
+            entries = operator_entries(epoch, result.checkpoints)
+        except InvalidInputError as cause:
+            raise SupersededAttemptError(cause.summary, found=cause.found, expected=cause.expected) from cause
+        found = {entry.operator_id: entry.parallelism for entry in entries}
+        if found != self._steps:
+            raise SupersededAttemptError(
+                f"epoch {epoch} is not complete",
+                found=f"subtasks of {found}",
+                expected=f"subtasks of {self._steps}",
+            )
+        return entries
+
+    def _manifest(
+        self, plan: EpochPlan, result: EpochResult, entries: tuple[OperatorEntry, ...], started_ms: int
+    ) -> Manifest:
+        return Manifest(
+            job_id=self._job.job_id,
+            epoch=plan.epoch,
+            generation=self.mine.generation,
+            parent=None if self.parent is None else self.parent.epoch,
+            started_ms=started_ms,
+            finished_ms=self._ambient.now_ms(),
+            min_epoch=plan.min_epoch,
+            watermark_us=plan.watermark_us,
+            status=CompletionStatus.FINAL if plan.then_stop else CompletionStatus.COMPLETE,
+            operators=entries,
+            sources=result.sources,
+            sinks=_pre_commits(result),
+            engine_files=result.engine_files,
+        )
+
+    def _publish(self, manifest: Manifest) -> CommitPermit | None:
+        """The permit to commit, or None if another manifest stands for this epoch."""
+        try:
+            outcome = publish_epoch(self._job, self.mine, manifest, self._ambient)
+        except OutcomeUnknownError:
+            # Look before acting: the record may be there, and then it may be ours.
+            found = recover(self._job, self.mine)
+            if found is None or found.record.epoch < manifest.epoch:
+                raise
+            return found.permit if found.manifest == manifest else None
+        match outcome:
+            case Published(permit):
+                return permit
+            case Superseded():
+                return None
+            case Fenced() | Collected():
+                return published_or_raise(outcome, self._job, manifest.epoch)
+            case _:
+                assert_never(outcome)
+
+    def _commit(self, permit: CommitPermit, manifest: Manifest) -> None:
+        commit_epoch(self._job, self.mine, permit, manifest, self._committers)
+
+    def _recover(self) -> Manifest | None:
+        found = recover(self._job, self.mine)
+        if found is not None and found.permit is not None:
+            self._commit(found.permit, found.manifest)
+        self.parent = None if found is None else found.manifest
+        return self.parent
+
+    def _recovered(self) -> Manifest:
+        manifest = self._recover()
+        assert manifest is not None, "the epoch that stands in our place has a record"
+        return manifest
+
+    def _next_watermark(self, parent: Manifest) -> int | None:
+        reached = {source.source: source.watermark_us for source in parent.sources}
+        return job_watermark(parent.watermark_us, [reached.get(name) for name in self._timed_sources])
+
+    def _compact_here(
+        self, manifest: Manifest, operator_id: str
+    ) -> Mapping[int, tuple[CompactedFiles, ...]]:
+        policy = self._settings.compaction
+        return self._backend.compact_operator(self._job.job_id, operator_id, manifest.epoch, policy).merges
+
+
+class _Clock:
+    """How long each step of an epoch took."""
+
+    def __init__(self) -> None:
+        self._started = self._last = time.perf_counter()
+        self._laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self._laps[name] = (now - self._last) * 1000
+        self._last = now
+
+    def laps(self) -> dict[str, float]:
+        return {**self._laps, "total": (time.perf_counter() - self._started) * 1000}
+
+
+def _pre_commits(result: EpochResult) -> tuple[SinkPreCommit, ...]:
+    """One pre-commit for each sink that has something to commit."""
+    parts: dict[str, list[bytes]] = {}
+    for checkpoint in sorted(result.checkpoints, key=lambda each: each.entry.subtask_index):
+        parts.setdefault(checkpoint.operator_id, []).extend(checkpoint.commit_data.values())
+    return tuple(SinkPreCommit(name, encode_pre_commits(found)) for name, found in parts.items() if found)

@@ -1,0 +1,110 @@
+"""Work beside the stream: compaction and retention, one at a time, never on an epoch's path.
+
+A merge waits until an epoch that swaps it in is published. Until then nothing is collected: merged
+files are named after an epoch that retention may already have passed, and nothing refers to them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from threading import Lock
+
+from lakestate.ambient import Ambient
+from lakestate.coordinator.epoch_plan import Merges
+from lakestate.coordinator.retain import retain
+from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
+from lakestate.protocol.metadata import Manifest, OperatorEntry
+from lakestate.protocol.records import GenerationRecord
+from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
+from lakestate.tables.job_objects import JobObjects
+from lakestate.tables.lifecycle import CompactedFiles
+
+Compactor = Callable[[Manifest, str], Mapping[int, tuple[CompactedFiles, ...]]]
+"""Merges what is worth it in one operator, and says what each subtask swaps in."""
+
+_log = logging.getLogger("lakestate.upkeep")
+
+
+class Upkeep:
+    """Retention and compaction of one job, for as long as one driver runs it."""
+
+    def __init__(
+        self,
+        job: JobObjects,
+        mine: GenerationRecord,
+        ambient: Ambient,
+        *,
+        retention: RetentionPolicy,
+        compaction: CompactionPolicy | None,
+        compactor: Compactor,
+        executor: Executor | None = None,
+    ) -> None:
+        self._job = job
+        self._mine = mine
+        self._ambient = ambient
+        self._retention = retention
+        self._compaction = compaction
+        self._compactor = compactor
+        self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="lakestate-upkeep")
+        self._running: Future[None] | None = None
+        self._lock = Lock()
+        self._merges: Merges = {}
+
+    def merges(self) -> Merges:
+        """What the next epoch swaps in."""
+        with self._lock:
+            return self._merges
+
+    def after_epoch(self, manifest: Manifest, swapped_in: Merges) -> None:
+        """An epoch was published and committed: begin what there is to do, if nothing is under way."""
+        with self._lock:
+            if swapped_in and swapped_in is self._merges:
+                self._merges = {}
+            waiting = bool(self._merges)
+        if waiting or self._is_busy():
+            return
+        self._running = self._executor.submit(self._run, manifest)
+
+    def stop(self) -> None:
+        """Wait for what is under way, and begin nothing more."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._is_busy()
+
+    def _is_busy(self) -> bool:
+        """Whether work is under way. What failed is told once: the stream goes on without it."""
+        if self._running is None:
+            return False
+        if not self._running.done():
+            return True
+        failure = None if self._running.cancelled() else self._running.exception()
+        if failure is not None:
+            _log.warning("upkeep of job %s failed and will be tried again: %s", self._job.job_id, failure)
+        self._running = None
+        return False
+
+    def _run(self, manifest: Manifest) -> None:
+        plan = retain(self._job, self._mine, self._retention, self._ambient)
+        if isinstance(plan, RetentionRefused):
+            _log.warning("nothing of job %s was collected: %s", self._job.job_id, plan.damages)
+        found = {
+            entry.operator_id: merges
+            for entry in manifest.operators
+            if self._is_worth_merging(entry) and (merges := self._compactor(manifest, entry.operator_id))
+        }
+        with self._lock:
+            self._merges = found
+
+    def _is_worth_merging(self, entry: OperatorEntry) -> bool:
+        """Look at the subtask with the most files, because the others are like it."""
+        policy = self._compaction
+        if policy is None:
+            return False
+        fullest = max(entry.subtasks, key=lambda subtask: subtask.summary.file_count)
+        if fullest.summary.file_count < policy.files_min:
+            return False
+        metadata = self._job.read_subtasks([fullest])[0]
+        return any(
+            plan_compaction([file.size_bytes for file in table.files], policy) for table in metadata.tables
+        )

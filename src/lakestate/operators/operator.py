@@ -1,0 +1,163 @@
+"""`Operator`: what users subclass. Declares state tables and output, and reacts to rows and time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import ClassVar, TypeAlias
+
+import pyarrow as pa
+
+from lakestate.errors import InvalidInputError
+from lakestate.operators.context import OperatorContext
+from lakestate.protocol.metadata import Column
+from lakestate.tables.lifecycle import Table
+from lakestate.tables.schema import arrow_fields, columns_of
+
+Batches: TypeAlias = "Iterable[pa.RecordBatch | pa.Table] | None"
+
+
+class Operator:
+    """One stateful step of a job.
+
+    Attributes that are tables become the operator's state, named after the attribute. Inside a
+    subtask `self.totals`, or `ctx.totals`, is the view of one subtask's part of it.
+
+    >>> import lakestate as ls
+    >>> from lakestate.testing.operator_harness import OperatorHarness
+    >>> class Count(ls.Operator):
+    ...     output = "user string, n bigint"
+    ...     totals = ls.KeyedTable(key="user string", value="n bigint")
+    ...
+    ...     def process_batch(self, batch, ctx):
+    ...         rows = pa.table(batch).group_by("user").aggregate([("user", "count")])
+    ...         before = self.totals.get(rows).column("n").fill_null(0)
+    ...         n = pa.compute.add(rows["user_count"], before)
+    ...         new = pa.table({"user": rows["user"], "n": n})
+    ...         self.totals.put(new)
+    ...         yield new
+    >>> harness = OperatorHarness(Count())
+    >>> harness.epoch([{"user": "ann"}, {"user": "bob"}, {"user": "ann"}])
+    [{'user': 'ann', 'n': 2}, {'user': 'bob', 'n': 1}]
+    >>> harness.epoch([{"user": "ann"}])
+    [{'user': 'ann', 'n': 3}]
+
+    A subtask is made anew for every epoch, anywhere in the cluster: what is not in a table is
+    gone afterwards. Every hook may yield record batches or tables; they are checked against
+    `output`.
+    """
+
+    output: ClassVar[str | pa.Schema | None] = None
+    """The columns of what the operator yields, as in Spark SQL or as an Arrow schema."""
+
+    input: ClassVar[str | pa.Schema | None] = None
+    """The columns it needs. If given, they are checked before the job starts, and cast to."""
+
+    def on_start(self, ctx: OperatorContext) -> Batches:
+        """Called in every epoch, before the first row."""
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext) -> Batches:
+        """Rows of this subtask's keys. Called at least once for any row, never without rows."""
+        raise NotImplementedError(f"{type(self).__name__} does not define process_batch")
+
+    def on_watermark(self, watermark: datetime, ctx: OperatorContext) -> Batches:
+        """Called once in every epoch after its rows, if there is a watermark yet.
+
+        It is in UTC, may be the same as in the epoch before, and never goes back.
+        """
+
+    def on_close(self, ctx: OperatorContext) -> Batches:
+        """Called in the last epoch of a job that is drained: nothing will follow."""
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """What its inputs are called: one, unnamed."""
+        return ("",)
+
+    def process(self, input_name: str, batch: pa.RecordBatch, ctx: OperatorContext) -> Batches:
+        """Hand rows of an input to the method that takes them."""
+        assert input_name == ""
+        return self.process_batch(batch, ctx)
+
+    def needed_columns(self, input_name: str) -> str | pa.Schema | None:
+        """The columns that an input must have."""
+        return self.input
+
+    def tables(self) -> dict[str, Table]:
+        """The state tables by attribute, those of the class and those of this very operator."""
+        found: dict[str, Table] = {}
+        for owner in reversed(type(self).__mro__):
+            found |= {name: item for name, item in vars(owner).items() if isinstance(item, Table)}
+        for name, item in vars(self).items():
+            if isinstance(item, Table):
+                item.__set_name__(type(self), name)
+                found[name] = item
+        return found
+
+    @property
+    def output_columns(self) -> tuple[Column, ...]:
+        """The columns of the output; none if it yields nothing."""
+        return () if self.output is None else columns_of(self.output, what="output")
+
+    @property
+    def output_schema(self) -> pa.Schema | None:
+        """The Arrow schema of the output, or None if it yields nothing."""
+        return pa.schema(arrow_fields(self.output_columns)) if self.output is not None else None
+
+
+class TwoInputOperator(Operator):
+    """An operator over two streams that are keyed alike: `left.connect(right).apply(…)`.
+
+    Rows of both sides arrive in no particular order; what one side must remember for the other
+    goes into a table. `left_input` and `right_input` may declare the needed columns.
+    """
+
+    left_input: ClassVar[str | pa.Schema | None] = None
+    right_input: ClassVar[str | pa.Schema | None] = None
+
+    def process_left(self, batch: pa.RecordBatch, ctx: OperatorContext) -> Batches:
+        """Rows of the left stream."""
+        raise NotImplementedError(f"{type(self).__name__} does not define process_left")
+
+    def process_right(self, batch: pa.RecordBatch, ctx: OperatorContext) -> Batches:
+        """Rows of the right stream."""
+        raise NotImplementedError(f"{type(self).__name__} does not define process_right")
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Its inputs are left and right."""
+        return ("left", "right")
+
+    def process(self, input_name: str, batch: pa.RecordBatch, ctx: OperatorContext) -> Batches:
+        """Hand rows to the side they came from."""
+        return self.process_left(batch, ctx) if input_name == "left" else self.process_right(batch, ctx)
+
+    def needed_columns(self, input_name: str) -> str | pa.Schema | None:
+        """The columns that a side must have."""
+        return self.left_input if input_name == "left" else self.right_input
+
+
+def state_tables(operator: Operator) -> Sequence[Table]:
+    """The operator's tables, checked: no two with one name."""
+    tables = list(operator.tables().values())
+    names = [table.name for table in tables]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInputError(
+            f"two tables of {type(operator).__name__} have one name", found=", ".join(twice)
+        )
+    return tables
+
+
+def batches_of(yielded: Batches) -> Iterator[pa.RecordBatch]:
+    """What a hook yielded, as record batches; empty ones are left out."""
+    for item in yielded or ():
+        if isinstance(item, pa.Table):
+            yield from (batch for batch in item.combine_chunks().to_batches() if batch.num_rows)
+        elif isinstance(item, pa.RecordBatch):
+            if item.num_rows:
+                yield item
+        else:
+            raise InvalidInputError(
+                "an operator yields record batches or tables of pyarrow", found=type(item).__name__
+            )

@@ -1,0 +1,39 @@
+"""How far event time is complete. Pure.
+
+Each source has a watermark of its own: the latest event time seen, less the delay allowed for rows
+out of order. The job's is the least of them, and never goes back. An epoch works with the watermark
+that the epochs before it left behind, so that all its subtasks agree, also when it runs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def source_watermark(previous_us: int | None, latest_us: int | None, delay_us: int) -> int | None:
+    """A source's watermark after an epoch whose latest row is of that time; None if it had no row.
+
+    >>> source_watermark(None, 100, 30), source_watermark(90, 100, 30), source_watermark(90, None, 30)
+    (70, 90, 90)
+    """
+    if latest_us is None:
+        return previous_us
+    reached_us = latest_us - delay_us
+    return reached_us if previous_us is None else max(previous_us, reached_us)
+
+
+def job_watermark(previous_us: int | None, sources_us: Iterable[int | None]) -> int | None:
+    """The watermark of the next epoch, from that of the last and those of the sources with event time.
+
+    A source without a row yet holds it back, because its rows may be of any time.
+
+    >>> job_watermark(None, [70, 50]), job_watermark(60, [70, 50]), job_watermark(60, [70, None])
+    (50, 60, 60)
+    >>> job_watermark(None, []) is None
+    True
+    """
+    reached = list(sources_us)
+    known = [time_us for time_us in reached if time_us is not None]
+    if not known or len(known) < len(reached):
+        return previous_us
+    return min(known) if previous_us is None else max(previous_us, min(known))

@@ -1,0 +1,98 @@
+"""What the footer of a finished Parquet file says about it, as a value that travels in a manifest.
+
+Enough for a table format to plan scans without opening the file. Columns are named by their path
+in the Parquet schema; mapping them to field ids is the table format's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow.parquet as pq
+
+Physical = bool | int | float | bytes
+"""A bound as Parquet stores it."""
+
+
+class ColumnStatistics(msgspec.Struct, frozen=True, array_like=True):
+    """One leaf column over all row groups. A bound is None where any row group lacks it."""
+
+    path: str
+    size_bytes: int
+    value_count: int
+    null_count: int | None
+    lower: bool | int | float | bytes | None
+    upper: bool | int | float | bytes | None
+
+
+class FileStatistics(msgspec.Struct, frozen=True):
+    """A file as a table format wants to know it.
+
+    >>> import pyarrow as pa
+    >>> sink = pa.BufferOutputStream()
+    >>> pq.write_table(pa.table({"n": [3, 1, None]}), sink)
+    >>> statistics = FileStatistics.of(pq.read_metadata(pa.BufferReader(sink.getvalue())))
+    >>> statistics.row_count, statistics.columns[0].null_count, statistics.columns[0].lower
+    (3, 1, 1)
+    """
+
+    row_count: int
+    columns: tuple[ColumnStatistics, ...] = ()
+    split_offsets: tuple[int, ...] = ()
+    """Where each row group begins, so that readers can share a file."""
+
+    @classmethod
+    def of(cls, metadata: pq.FileMetaData) -> FileStatistics:
+        """The statistics of a footer."""
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        return cls(
+            row_count=metadata.num_rows,
+            columns=tuple(
+                _column([group.column(number) for group in groups]) for number in range(metadata.num_columns)
+            )
+            if groups
+            else (),
+            split_offsets=tuple(_start(group) for group in groups),
+        )
+
+
+IcebergFileMetadata = FileStatistics
+"""What an Iceberg manifest entry is made from."""
+
+
+def _column(chunks: Sequence[pq.ColumnChunkMetaData]) -> ColumnStatistics:
+    known = [chunk.statistics for chunk in chunks]
+    counted = all(each is not None and each.has_null_count for each in known)
+    return ColumnStatistics(
+        path=chunks[0].path_in_schema,
+        size_bytes=sum(chunk.total_compressed_size for chunk in chunks),
+        value_count=sum(chunk.num_values for chunk in chunks),
+        null_count=sum(each.null_count for each in known) if counted else None,
+        lower=_bound(chunks, min, "min"),
+        upper=_bound(chunks, max, "max"),
+    )
+
+
+def _bound(chunks: Sequence[pq.ColumnChunkMetaData], choose: type | object, which: str) -> Physical | None:
+    """The least or greatest of the row groups' bounds; compared as values, kept as stored."""
+    bounds = []
+    for chunk in chunks:
+        known = chunk.statistics
+        if known is None:
+            return None
+        if known.has_min_max:
+            bounds.append((getattr(known, which), getattr(known, f"{which}_raw")))
+        elif not (known.has_null_count and known.null_count == chunk.num_values):
+            return None
+    if not bounds:
+        return None
+    assert callable(choose)
+    chosen: Physical = choose(bounds, key=lambda bound: bound[0])[1]
+    return chosen
+
+
+def _start(group: pq.RowGroupMetaData) -> int:
+    first = group.column(0)
+    offsets = [first.data_page_offset, first.dictionary_page_offset]
+    return int(min(offset for offset in offsets if offset))

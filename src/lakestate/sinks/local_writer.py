@@ -1,0 +1,190 @@
+"""`ParquetLocalWriter`: a Parquet file that grows under a hidden name in a local directory.
+
+Also `LocalDestinations`, which does the same for any format on behalf of a sink.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from lakestate.sinks.destination import BatchBufferingWriter, Destination, LocalPlace, Place, UploadPlace
+from lakestate.sinks.local_output import HiddenFile, LocalOutput
+from lakestate.sinks.parquet_segment import ParquetSettings
+from lakestate.sinks.parquet_writer import ParquetBatchBufferingWriter
+from lakestate.sinks.pre_commit import Content, FilePreCommit, LocalFile
+from lakestate.sinks.writer_state import WriterState
+
+
+class LocalDestinations:
+    """The hidden files of one subtask in one epoch. `attempt` makes names of copies unique."""
+
+    def __init__(self, output: LocalOutput, attempt: str) -> None:
+        self._output = output
+        self._attempt = attempt
+
+    def begin(self, path: str) -> Destination:
+        """A new file."""
+        temporary = path.rpartition("/")[2]
+        return LocalDestination(self._output.create(temporary))
+
+    def resume(self, path: str, place: Place) -> Destination:
+        """A file that goes on."""
+        assert not isinstance(place, UploadPlace), "an upload cannot go on as a local file"
+        copy = f"{path.rpartition('/')[2]}.{self._attempt}"
+        return LocalDestination(self._output.reopen(place.temporary, place.position, copy))
+
+    def close(self) -> None:
+        """There is no background work."""
+
+
+class LocalDestination:
+    """One hidden file in one epoch."""
+
+    def __init__(self, file: HiddenFile) -> None:
+        self._file = file
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes accepted so far, in all epochs."""
+        return self._file.position
+
+    def accept(self, writer: BatchBufferingWriter) -> None:
+        """Append everything that is finished."""
+        if writer.buffered_bytes:
+            self._file.append(writer.split_to(writer.buffered_bytes))
+
+    def accept_all(self, writer: BatchBufferingWriter) -> None:
+        """The same: a file has no parts."""
+        self.accept(writer)
+
+    def checkpoint(self) -> Place:
+        """Make it durable and let go of it."""
+        self._file.sync()
+        self._file.close()
+        return LocalPlace(self._file.path.name, self._file.position)
+
+    def complete(self) -> Content:
+        """Make it durable and let go of it."""
+        self._file.sync()
+        self._file.close()
+        return LocalFile(self._file.path.name)
+
+    def must_roll(self) -> bool:
+        """A local file can always go on."""
+        return False
+
+    def abandon(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class CurrentFileRecovery(msgspec.Struct, frozen=True):
+    """A local file between two processes: how much of it counts, and what is not in it yet."""
+
+    temporary: str
+    final: str
+    position: int
+    state: WriterState
+
+
+class WriterStats(msgspec.Struct, frozen=True):
+    """What a writer has done so far."""
+
+    row_count: int
+    bytes_written: int
+    bytes_waiting: int
+
+
+class ParquetLocalWriter:
+    """One Parquet file in a local directory, written over many epochs.
+
+    >>> import tempfile
+    >>> root = Path(tempfile.mkdtemp())
+    >>> rows = pa.record_batch({"n": [1, 2]})
+    >>> writer = ParquetLocalWriter(root, "hidden.parquet", "final.parquet", rows.schema)
+    >>> _ = writer.write_batch(rows)
+    >>> record = writer.checkpoint()
+    >>> writer.abandon()
+    >>> again = ParquetLocalWriter.recover(root, record, rows.schema, attempt="2")
+    >>> finished = again.close()
+    >>> LocalOutput(root).publish("hidden.parquet", finished.path, finished.size_bytes)
+    >>> [file.name for file in root.iterdir() if file.is_file()], finished.statistics.row_count
+    (['final.parquet'], 2)
+    """
+
+    suffix = ParquetBatchBufferingWriter.suffix
+
+    def __init__(
+        self,
+        root: Path,
+        temporary: str,
+        final: str,
+        schema: pa.Schema,
+        settings: ParquetSettings | None = None,
+    ) -> None:
+        self._final = final
+        self._file = LocalOutput(root).create(temporary)
+        self._writer = ParquetBatchBufferingWriter(schema, settings)
+
+    @classmethod
+    def recover(
+        cls,
+        root: Path,
+        record: CurrentFileRecovery,
+        schema: pa.Schema,
+        settings: ParquetSettings | None = None,
+        *,
+        attempt: str,
+    ) -> ParquetLocalWriter:
+        """The writer as it was. What was written after the record does not count.
+
+        If there is such, or another process still has the file, the bytes of the record are
+        copied to a file named after this attempt.
+        """
+        writer = cls.__new__(cls)
+        writer._final = record.final
+        copy = f"{record.final.rpartition('/')[2]}.{attempt}"
+        writer._file = LocalOutput(root).reopen(record.temporary, record.position, copy)
+        writer._writer = ParquetBatchBufferingWriter.resume(schema, record.state, settings)
+        return writer
+
+    def write_batch(self, batch: pa.RecordBatch) -> int:
+        """Take rows; the number of bytes that wait to be written."""
+        self._writer.add_batch_data(batch)
+        return self._writer.buffered_bytes
+
+    def sync(self) -> int:
+        """Write and make durable what is finished; the length of the file."""
+        self._file.append(self._writer.split_to(self._writer.buffered_bytes))
+        self._file.sync()
+        return self._file.position
+
+    def checkpoint(self) -> CurrentFileRecovery:
+        """How another process goes on. This one may go on, too."""
+        self._writer.settle()
+        self.sync()
+        state = self._writer.checkpoint()
+        return CurrentFileRecovery(self._file.path.name, self._final, self._file.position, state)
+
+    def trailing_bytes(self) -> bytes:
+        """What would have to follow the bytes of the file if it ended now."""
+        return self._writer.trailing_bytes_for_checkpoint()[0]
+
+    def close(self) -> FilePreCommit:
+        """End the file; a rename is all that is left to do."""
+        statistics = self._writer.finish()
+        self.sync()
+        self._file.close()
+        return FilePreCommit(self._final, self._file.position, LocalFile(self._file.path.name), statistics)
+
+    def abandon(self) -> None:
+        """Let go of the file as it is."""
+        self._file.close()
+
+    def stats(self) -> WriterStats:
+        """Rows and bytes so far."""
+        waiting = self._writer.buffered_bytes + self._writer.unflushed_bytes
+        return WriterStats(self._writer.row_count, self._file.position, waiting)

@@ -1,0 +1,118 @@
+"""When an open file is finished and the next one begun. Pure: facts in, a reason or None out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakestate.config import duration_us, size_bytes
+from lakestate.errors import InvalidInputError
+
+
+class RollReason(Enum):
+    """Why a file was finished."""
+
+    BYTES = "bytes"
+    INTERVAL = "interval"
+    INACTIVITY = "inactivity"
+    PAST_WATERMARK = "past_watermark"
+    OPEN_FILES = "open_files"
+    STOP = "stop"
+    REPLACED = "replaced"
+    """The rows have another schema now, or another file of the same partition goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """When files are finished: whichever of these comes first.
+
+    `interval` is the age of the oldest row in the file by the clock, `inactivity` the time since
+    the last. `past_watermark` finishes the file of a partition by event time when the watermark
+    is past the end of the partition by that much. None switches a reason off.
+
+    >>> Roll(bytes="1MB", interval="1 minute").bytes_max
+    1000000
+    """
+
+    bytes: int | str = "128MB"
+    interval: timedelta | str | None = "5 minutes"
+    inactivity: timedelta | str | None = None
+    past_watermark: timedelta | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.bytes_max < 1:
+            raise InvalidInputError("a file cannot be rolled at no bytes", found=self.bytes)
+        for duration in (self.interval, self.inactivity, self.past_watermark):
+            _optional_us(duration)
+
+    @property
+    def bytes_max(self) -> int:
+        """The size at which a file is finished."""
+        return size_bytes(self.bytes)
+
+    @property
+    def past_watermark_us(self) -> int | None:
+        """How far behind the watermark a partition must lie."""
+        return _optional_us(self.past_watermark)
+
+    def reason_now(self, file: FileAge, now_ms: int, watermark_us: int | None) -> RollReason | None:
+        """Why the file is to be finished, if it is. Looked at once at the end of every epoch.
+
+        >>> young = FileAge(size_bytes=10, opened_ms=0, written_ms=0)
+        >>> Roll(interval="1 second").reason_now(young, 999, None) is None
+        True
+        >>> Roll(interval="1 second").reason_now(young, 1000, None)
+        <RollReason.INTERVAL: 'interval'>
+        """
+        if file.size_bytes >= self.bytes_max:
+            return RollReason.BYTES
+        if _is_over(self.interval, file.opened_ms, now_ms):
+            return RollReason.INTERVAL
+        if _is_over(self.inactivity, file.written_ms, now_ms):
+            return RollReason.INACTIVITY
+        if self._is_past(file.partition_end_us, watermark_us):
+            return RollReason.PAST_WATERMARK
+        return None
+
+    def _is_past(self, end_us: int | None, watermark_us: int | None) -> bool:
+        delay_us = self.past_watermark_us
+        if delay_us is None or end_us is None or watermark_us is None:
+            return False
+        return watermark_us >= end_us + delay_us
+
+
+@dataclass(frozen=True, slots=True)
+class FileAge:
+    """What a roll policy looks at."""
+
+    size_bytes: int
+    opened_ms: int
+    written_ms: int
+    partition_end_us: int | None = None
+
+
+def representative_timestamp(column: pa.Array | pa.ChunkedArray) -> int | None:
+    """The first time in an event-time column, in microseconds: it tells which partition of time.
+
+    >>> representative_timestamp(pa.array([None, 7, 9], pa.timestamp("ms")))
+    7000
+    """
+    if not pa.types.is_timestamp(column.type):
+        raise InvalidInputError("not a column of event times", found=column.type, expected="timestamp")
+    first = column[:1] if len(column) and column[0].is_valid else column.drop_null()[:1]
+    if not len(first):
+        return None
+    return int(pc.cast(first, pa.timestamp("us"), safe=False).cast(pa.int64())[0].as_py())
+
+
+def _optional_us(duration: timedelta | str | None) -> int | None:
+    return None if duration is None else duration_us(duration)
+
+
+def _is_over(duration: timedelta | str | None, since_ms: int, now_ms: int) -> bool:
+    limit_us = _optional_us(duration)
+    return limit_us is not None and (now_ms - since_ms) * 1000 >= limit_us

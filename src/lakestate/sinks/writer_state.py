@@ -1,0 +1,139 @@
+"""What a format writer needs to go on in another process: a few numbers and immutable pieces.
+
+A piece keeps its number for as long as it lives, so whoever stores a state writes only the pieces
+that are new since the last checkpoint and forgets those that are gone. Nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+from typing import TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+Chunk: TypeAlias = bytes | memoryview | pa.Buffer
+
+
+class PieceKind(Enum):
+    """What a piece holds."""
+
+    BYTES = "bytes"
+    """Finished bytes of the file that are not uploaded."""
+    FOOTER = "footer"
+    """The metadata of a finished row group."""
+    ROWS = "rows"
+    """Rows that wait for their row group, as an Arrow IPC stream."""
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Immutable content. `start` is its offset in the file, for finished bytes."""
+
+    number: int
+    kind: PieceKind
+    content: bytes
+    start: int = 0
+
+
+class WriterState(msgspec.Struct, frozen=True):
+    """A writer between two processes. `start` is the offset of the first byte not yet taken."""
+
+    start: int
+    row_count: int
+    encoded_row_bytes: int
+    """How much memory the rows took that are finished bytes now: with `position`, the ratio."""
+    next_piece: int
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def position(self) -> int:
+        """The offset behind the last finished byte."""
+        ends = (piece.start + len(piece.content) for piece in self.of_kind(PieceKind.BYTES))
+        return max(ends, default=self.start)
+
+    def of_kind(self, kind: PieceKind) -> list[Piece]:
+        """The pieces of one kind, oldest first."""
+        return [piece for piece in self.pieces if piece.kind is kind]
+
+
+class PieceNumbers:
+    """Numbers that no piece of this file has had."""
+
+    def __init__(self, first: int = 0) -> None:
+        self.next = first
+
+    def take(self) -> int:
+        """The next number."""
+        self.next += 1
+        return self.next - 1
+
+
+class UntakenBytes:
+    """The bytes that a writer has finished and nobody has taken yet.
+
+    Shared by the writer, which appends, and the uploader, which takes from the front. Chunks are
+    kept as they came; they are joined once, when a part is taken.
+
+    >>> untaken = UntakenBytes()
+    >>> untaken.append(b"abc"); untaken.append(b"defg")
+    >>> untaken.take(4), len(untaken), untaken.start, untaken.end
+    (b'abcd', 3, 4, 7)
+    """
+
+    def __init__(self, start: int = 0, pieces: Iterable[Piece] = ()) -> None:
+        self.start = start
+        self._chunks: deque[memoryview] = deque()
+        self._size = 0
+        self._pieces = list(pieces)
+        for piece in self._pieces:
+            self.append(memoryview(piece.content)[max(0, start - piece.start) :])
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last byte."""
+        return self.start + self._size
+
+    def append(self, chunk: Chunk) -> None:
+        """Put bytes at the end, without a copy."""
+        view = memoryview(chunk).cast("B")
+        if len(view):
+            self._chunks.append(view)
+            self._size += len(view)
+
+    def take(self, size_bytes: int) -> bytes:
+        """Remove the first bytes and return them in one piece."""
+        assert 0 <= size_bytes <= self._size, f"{size_bytes} of {self._size} bytes"
+        taken, missing = [], size_bytes
+        while missing:
+            view = self._chunks.popleft()
+            if len(view) > missing:
+                self._chunks.appendleft(view[missing:])
+                view = view[:missing]
+            taken.append(view)
+            missing -= len(view)
+        self._size -= size_bytes
+        self.start += size_bytes
+        return b"".join(taken)
+
+    def copied_from(self, offset: int) -> bytes:
+        """The bytes from an offset of the file on. They stay."""
+        skip, found = max(0, offset - self.start), []
+        for view in self._chunks:
+            found.append(view[min(skip, len(view)) :])
+            skip = max(0, skip - len(view))
+        return b"".join(found)
+
+    def checkpoint(self, numbers: PieceNumbers) -> list[Piece]:
+        """Pieces that hold all of the bytes: those of before that still count, and one new."""
+        kept = [piece for piece in self._pieces if piece.start + len(piece.content) > self.start]
+        stored_end = max([piece.start + len(piece.content) for piece in kept], default=self.start)
+        if stored_end < self.end:
+            content = self.copied_from(stored_end)
+            kept.append(Piece(numbers.take(), PieceKind.BYTES, content, stored_end))
+        self._pieces = kept
+        return kept

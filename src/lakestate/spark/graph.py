@@ -1,0 +1,136 @@
+"""The graph of a pipeline as users draw it: nodes and what they need. Data only; nothing runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from lakestate.operators.operator import Operator
+from lakestate.sinks.sink import Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
+KeyColumn: TypeAlias = "str | Column"
+
+
+class Late(Enum):
+    """What happens to rows older than the watermark. They are counted in any case."""
+
+    KEEP = "keep"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, eq=False)
+class SourceNode:
+    """A streaming DataFrame."""
+
+    name: str
+    frame: DataFrame
+    event_time: str | None = None
+    delay_us: int = 0
+    late: Late = Late.KEEP
+
+
+@dataclass(frozen=True, eq=False)
+class LateRowsNode:
+    """The late rows of a source, as a stream of their own."""
+
+    source: SourceNode
+
+
+@dataclass(frozen=True, eq=False)
+class TransformNode:
+    """Spark SQL between two steps."""
+
+    parent: Node
+    function: Transform
+
+
+@dataclass(frozen=True, eq=False)
+class KeyByNode:
+    """Rows routed by key from here on."""
+
+    parent: Node
+    columns: tuple[KeyColumn, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ConnectNode:
+    """Two keyed streams side by side, for an operator with two inputs."""
+
+    left: KeyByNode
+    right: KeyByNode
+
+
+@dataclass(frozen=True, eq=False)
+class ApplyNode:
+    """An operator."""
+
+    parent: Node
+    step_id: str
+    operator: Operator
+
+
+@dataclass(frozen=True, eq=False)
+class SinkNode:
+    """A sink."""
+
+    parent: Node
+    step_id: str
+    sink: Sink
+
+
+Node: TypeAlias = (
+    "SourceNode | LateRowsNode | TransformNode | KeyByNode | ConnectNode | ApplyNode | SinkNode"
+)
+
+
+@dataclass
+class Graph:
+    """All nodes of a pipeline, in the order they were added: parents before children."""
+
+    nodes: list[Any] = field(default_factory=list)
+
+    def add(self, node: Any) -> Any:
+        """Add a node whose parents are there already."""
+        self.nodes.append(node)
+        return node
+
+    @property
+    def sources(self) -> list[SourceNode]:
+        """The sources."""
+        return [node for node in self.nodes if isinstance(node, SourceNode)]
+
+    @property
+    def steps(self) -> list[ApplyNode | SinkNode]:
+        """The operators and sinks."""
+        return [node for node in self.nodes if isinstance(node, ApplyNode | SinkNode)]
+
+    @property
+    def sinks(self) -> list[SinkNode]:
+        """The sinks."""
+        return [node for node in self.nodes if isinstance(node, SinkNode)]
+
+
+def parents_of(node: Any) -> Sequence[Any]:
+    """The nodes that a node takes rows from."""
+    match node:
+        case SourceNode():
+            return ()
+        case LateRowsNode():
+            return (node.source,)
+        case ConnectNode():
+            return (node.left, node.right)
+        case _:
+            return (node.parent,)
+
+
+def ancestors_of(node: Any) -> Iterator[Any]:
+    """The node itself and everything it takes rows from, nearest first."""
+    yield node
+    for parent in parents_of(node):
+        yield from ancestors_of(parent)

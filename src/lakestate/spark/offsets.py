@@ -1,0 +1,92 @@
+"""Spark's checkpoint directory as a cache: kept in the manifest, rebuilt from it at every start.
+
+Spark writes `commits/N` only after the epoch of batch N is published, so that file is written here
+in its place. Nothing else than these few small files is needed to go on at batch N + 1.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lakestate.errors import CorruptionError, IncompatibleStateError
+from lakestate.protocol.metadata import NamedBytes
+from lakestate.protocol.values import Epoch
+
+METADATA = "metadata"
+COMMITTED_BATCH = b'v1\n{"nextBatchWatermarkMs":0}'
+"""What Spark writes when a batch without its own state is done."""
+
+_COMPACTED = re.compile(r"(\d+)\.compact")
+
+
+def engine_files(directory: Path, epoch: Epoch) -> tuple[NamedBytes, ...]:
+    """What Spark needs to go on after this epoch, read from its checkpoint directory.
+
+    Called while the batch of the epoch runs: its offsets are written, its commit is not.
+    """
+    batch = epoch.batch_id
+    names = [METADATA, f"offsets/{batch - 1}", f"offsets/{batch}", f"commits/{batch - 1}"]
+    files = [NamedBytes(name, path.read_bytes()) for name in names if (path := directory / name).is_file()]
+    if not any(file.name == f"offsets/{batch}" for file in files):
+        raise CorruptionError(
+            "Spark's checkpoint directory has no offsets of the running batch",
+            object_name=str(directory / f"offsets/{batch}"),
+            action="let nothing else write to this directory; restart the job",
+        )
+    files.append(NamedBytes(f"commits/{batch}", COMMITTED_BATCH))
+    return (*files, *_source_logs(directory))
+
+
+def following(files: Sequence[NamedBytes], epoch: Epoch) -> tuple[NamedBytes, ...]:
+    """The files for an epoch without a batch of Spark's: it has read nothing more than its parent.
+
+    Spark does the same when it runs a batch without new data.
+    """
+    before, batch = epoch.batch_id - 1, epoch.batch_id
+    found = {file.name: file.data for file in files}
+    if f"offsets/{before}" not in found:
+        return tuple(files)
+    found[f"offsets/{batch}"] = found[f"offsets/{before}"]
+    found[f"commits/{batch}"] = COMMITTED_BATCH
+    for folder in ("offsets", "commits"):
+        found.pop(f"{folder}/{before - 1}", None)
+    return tuple(NamedBytes(name, data) for name, data in found.items())
+
+
+def rebuild(directory: Path, files: Sequence[NamedBytes]) -> None:
+    """Make the directory hold exactly these files. What was there is a cache, and may be older."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    for file in files:
+        path = directory / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.data)
+
+
+def source_offsets(files: Sequence[NamedBytes], epoch: Epoch, count: int) -> list[str]:
+    """How far each source was read, as Spark writes it, in the order of the sources."""
+    data = next((file.data for file in files if file.name == f"offsets/{epoch.batch_id}"), None)
+    if data is None:
+        return [""] * count
+    version, _, *offsets = data.decode().split("\n")
+    if version not in ("v1", "v2"):
+        raise IncompatibleStateError("Spark's offset log is of an unknown version", found=version)
+    return offsets if len(offsets) == count else ["\n".join(offsets)] * count
+
+
+def _source_logs(directory: Path) -> Iterator[NamedBytes]:
+    """The logs that sources keep of what they have seen, without what a later file sums up."""
+    for log in sorted((directory / "sources").glob("*")):
+        files = {path.name: path for path in log.iterdir() if path.is_file() and _is_log(path.name)}
+        summed_up = max((int(match[1]) for name in files if (match := _COMPACTED.fullmatch(name))), default=-1)
+        for name, path in sorted(files.items()):
+            if not name.isdigit() or int(name) > summed_up:
+                yield NamedBytes(f"sources/{log.name}/{name}", path.read_bytes())
+
+
+def _is_log(name: str) -> bool:
+    # Hadoop's checksums and half-written files begin with a dot.
+    return not name.startswith(".") and not name.endswith(".tmp")

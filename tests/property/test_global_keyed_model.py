@@ -1,0 +1,110 @@
+"""Global keyed tables against plain dicts, over subtasks, crashes, rescaling and merges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.support.replicated_operator import ReplicatedOperator
+
+from lakestate.tables.global_keyed import GlobalKeyedTable
+
+KEYS = st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, -0.0, 1.0, 2.5]))
+VALUES = st.integers(0, 5) | st.none()
+REMOVED = object()
+Change = dict[Any, Any]
+
+
+class GlobalKeyedModel(RuleBasedStateMachine):
+    """What each subtask sees is a dict; what an epoch holds is all changes, in order of subtask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        table = GlobalKeyedTable("t", key=tuple[str, float], value=int | None)
+        self.operator = ReplicatedOperator(table, parallelism=2)
+        self.published: dict[Any, Any] = {}
+        self.reset(2)
+
+    def reset(self, parallelism: int) -> None:
+        self.seen = [dict(self.published) for _ in range(parallelism)]
+        self._begin_epoch()
+
+    @rule(subtask=st.integers(0, 99), key=KEYS, value=VALUES)
+    def insert(self, subtask: int, key: Any, value: int | None) -> None:
+        subtask %= len(self.seen)
+        self.operator.views[subtask].insert(key, value)
+        self.seen[subtask][key] = value
+        self.changed[subtask][key] = value
+
+    @rule(subtask=st.integers(0, 99), key=KEYS)
+    def remove(self, subtask: int, key: Any) -> None:
+        subtask %= len(self.seen)
+        assert self.operator.views[subtask].remove(key) == self.seen[subtask].pop(key, None)
+        self.changed[subtask].pop(key, None)
+        if key in self.before[subtask]:
+            self.changed[subtask][key] = REMOVED
+
+    @rule(subtask=st.integers(0, 99), key=KEYS)
+    def get(self, subtask: int, key: Any) -> None:
+        subtask %= len(self.seen)
+        view, model = self.operator.views[subtask], self.seen[subtask]
+        assert (view.get(key, "none"), key in view) == (model.get(key, "none"), key in model)
+
+    @rule(subtask=st.integers(0, 99))
+    def read_all(self, subtask: int) -> None:
+        subtask %= len(self.seen)
+        view, model = self.operator.views[subtask], self.seen[subtask]
+        assert (view.get_all(), len(view), set(view)) == (model, len(model), set(model))
+
+    @rule(keeps_one=st.booleans())
+    def checkpoint(self, keeps_one: bool) -> None:
+        done = self.operator.checkpoint(min_epoch=self.operator.epoch + 1 if keeps_one else 1)
+        assert [finished.bytes_written > 0 for finished in done] == [bool(part) for part in self.changed]
+        for changed in self.changed:
+            self._publish(changed)
+        self._begin_epoch()
+
+    @rule(parallelism=st.integers(1, 4))
+    def crash_and_restore(self, parallelism: int) -> None:
+        self.operator.restore(parallelism)
+        self.reset(parallelism)
+
+    @rule(types=st.booleans())
+    @precondition(lambda self: self.operator.pending is None)
+    def compact(self, types: bool) -> None:
+        table = self.operator.table
+        self.operator.compact(table=table if types else GlobalKeyedTable.from_config(table.config))
+
+    @invariant()
+    def every_file_is_carried_once(self) -> None:
+        if self.operator.last and len(self.operator.last) == len(self.operator.contexts):
+            assert self.operator.carried_once()
+
+    def _begin_epoch(self) -> None:
+        self.before = [set(seen) for seen in self.seen]
+        self.changed: list[Change] = [{} for _ in self.seen]
+
+    def _publish(self, changed: Change) -> None:
+        for key, value in changed.items():
+            if value is REMOVED:
+                self.published.pop(key, None)
+            else:
+                self.published[key] = value
+
+
+SETTINGS = settings(
+    max_examples=40,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestGlobalKeyedModel = GlobalKeyedModel.TestCase
+TestGlobalKeyedModel.settings = SETTINGS
+
+
+@pytest.mark.soak
+class TestGlobalKeyedModelForLong(GlobalKeyedModel.TestCase):  # type: ignore[name-defined, misc]
+    settings = settings(SETTINGS, max_examples=2000, stateful_step_count=80)
