@@ -1,5 +1,8 @@
 """Durable, open state for streaming operators on Spark."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from lakestate.config import RetryPolicy, StoreConfig
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import (
@@ -9,6 +12,7 @@ from lakestate.errors import (
     IncompatibleStateError,
     InvalidInputError,
     LakestateError,
+    MissingExtraError,
     NotFoundError,
     OperatorError,
     OutcomeUnknownError,
@@ -25,7 +29,28 @@ from lakestate.tables.manager import TableManager
 from lakestate.tables.migration import ArrowMigration, ColumnChanges, MigratableState, Migration, RowMigration
 from lakestate.tables.time_key import TimeKeyTable
 
+if TYPE_CHECKING:
+    from lakestate.spark.pipeline import Pipeline
+    from lakestate.spark.query import PipelineQuery
+
 __version__ = "0.1.0"
+
+_NEEDS_SPARK = {"Pipeline": "lakestate.spark.pipeline", "PipelineQuery": "lakestate.spark.query"}
+
+
+def __getattr__(name: str) -> Any:
+    """What needs Spark is imported when it is first used: the rest works without."""
+    if name not in _NEEDS_SPARK:
+        raise AttributeError(f"module 'lakestate' has no attribute {name!r}")
+    try:
+        return getattr(import_module(_NEEDS_SPARK[name]), name)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not missing.name.startswith("pyspark"):
+            raise
+        raise MissingExtraError(
+            f"{name} needs Spark", action='install it with: pip install "lakestate[spark]"'
+        ) from missing
+
 
 __all__ = [
     "ArrowMigration",
@@ -43,12 +68,15 @@ __all__ = [
     "LakestateError",
     "MigratableState",
     "Migration",
+    "MissingExtraError",
     "NotFoundError",
     "Operator",
     "OperatorContext",
     "OperatorError",
     "OutcomeUnknownError",
     "ParquetBackend",
+    "Pipeline",
+    "PipelineQuery",
     "RetentionPolicy",
     "RetryPolicy",
     "RowMigration",

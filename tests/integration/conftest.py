@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +18,13 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     sql = pytest.importorskip("pyspark.sql")
+    # Python workers are started by the JVM: they need this interpreter, and this source tree.
+    root = Path(__file__).parents[2]
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(root / "src"), str(root)])
     session = (
         sql.SparkSession.builder.appName("lakestate tests")
-        .master("local[2]")
+        .master("local[2,4]")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

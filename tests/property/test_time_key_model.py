@@ -44,7 +44,8 @@ USERS = st.sampled_from([None, "", "ann", "bob", "eve", "zoë"])
 ITEMS = st.sampled_from([None, 1, 2])
 # Around the watermark: most rows are alive, some come too late.
 TIMES = st.integers(-24, 30)
-BATCHES = st.lists(st.builds(Row, USERS, ITEMS, st.integers(0, 3), TIMES), max_size=12)
+BATCHES = st.lists(st.builds(Row, USERS, ITEMS, st.integers(0, 3), TIMES), min_size=1, max_size=12)
+ADVANCES = st.integers(0, 5)
 ENDS = st.none() | TIMES
 KEYS = st.lists(st.tuples(USERS, ITEMS), max_size=5)
 
@@ -54,8 +55,8 @@ class TimeKeyMachine(RuleBasedStateMachine):
     hash: ClassVar[Callable[..., np.ndarray]] = staticmethod(routing_keys)
     caches: ClassVar[bool] = False
 
-    @initialize(parallelism=st.integers(1, 3))
-    def begin(self, parallelism: int) -> None:
+    @initialize(parallelism=st.integers(1, 3), batches=st.lists(BATCHES, min_size=2, max_size=4))
+    def begin(self, parallelism: int, batches: list[list[Row]]) -> None:
         table = TimeKeyTable(
             "rows",
             key="user string, item int",
@@ -69,7 +70,8 @@ class TimeKeyMachine(RuleBasedStateMachine):
         self.job = TimeKeyJob(table, parallelism, watermark_us=0, cache=cache)
         self.rows: list[Row] = []
         self.floors = [BEGINNING_US] * parallelism
-        self.save()
+        for batch in batches:
+            self.run_an_epoch([batch], advance=1)
 
     def teardown(self) -> None:
         if getattr(self, "folder", None):
@@ -103,14 +105,21 @@ class TimeKeyMachine(RuleBasedStateMachine):
         self.rows += batch
         self.drop_dead()
 
-    @rule(place=st.integers(0, 6), before=TIMES)
+    @rule(place=st.integers(0, 6), before=st.integers(-20, 10))
     def expire(self, place: int, before: int) -> None:
         index, before = place % self.job.parallelism, self.at(before)
         self.job.subtasks[index].state.by_key.expire(before)
         self.floors[index] = max(self.floors[index], before)
         self.drop_dead()
 
-    @rule(advance=st.integers(0, 12))
+    @rule(batches=st.lists(BATCHES, min_size=1, max_size=3), advance=ADVANCES)
+    def run_an_epoch(self, batches: list[list[Row]], advance: int) -> None:
+        """Most of what is written becomes stored before something else happens to it."""
+        for batch in batches:
+            self.insert(batch)
+        self.checkpoint(advance)
+
+    @rule(advance=ADVANCES)
     def checkpoint(self, advance: int) -> None:
         self.job.checkpoint((self.job.watermark_us or 0) + advance)
         self.save()
@@ -144,9 +153,10 @@ class TimeKeyMachine(RuleBasedStateMachine):
         self.job.checkpoint()
         self.save()
 
-    @rule(place=st.integers(0, 6))
-    def compact(self, place: int) -> None:
-        self.job.compact(place % self.job.parallelism)
+    @rule()
+    def compact(self) -> None:
+        for index in range(self.job.parallelism):
+            self.job.compact(index)
 
     @rule(start=ENDS, end=ENDS)
     def rows_between(self, start: int | None, end: int | None) -> None:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from lakestate.coordinator.commit import Committer, commit_epoch
@@ -68,8 +68,8 @@ EpochOutcome = EpochFinished | AlreadyPublished | StartAgain
 class DriverSettings:
     """How a job is run, besides what it does."""
 
-    retention: RetentionPolicy = RetentionPolicy()
-    compaction: CompactionPolicy | None = CompactionPolicy()
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    compaction: CompactionPolicy | None = field(default_factory=CompactionPolicy)
     """None: nothing is merged."""
 
 
@@ -188,9 +188,7 @@ class JobDriver:
         _log.info("%s", progress)
         return EpochFinished(progress)
 
-    def _run_whole(
-        self, plan: EpochPlan, run: RunSubtasks
-    ) -> tuple[EpochResult, tuple[OperatorEntry, ...]]:
+    def _run_whole(self, plan: EpochPlan, run: RunSubtasks) -> tuple[EpochResult, tuple[OperatorEntry, ...]]:
         """Run until every subtask finished exactly once and no attempt was superseded."""
         for left in reversed(range(RUNS_MAX)):
             try:
@@ -274,9 +272,7 @@ class JobDriver:
         reached = {source.source: source.watermark_us for source in parent.sources}
         return job_watermark(parent.watermark_us, [reached.get(name) for name in self._timed_sources])
 
-    def _compact_here(
-        self, manifest: Manifest, operator_id: str
-    ) -> Mapping[int, tuple[CompactedFiles, ...]]:
+    def _compact_here(self, manifest: Manifest, operator_id: str) -> Mapping[int, tuple[CompactedFiles, ...]]:
         policy = self._settings.compaction
         return self._backend.compact_operator(self._job.job_id, operator_id, manifest.epoch, policy).merges
 

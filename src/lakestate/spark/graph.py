@@ -84,9 +84,7 @@ class SinkNode:
     sink: Sink
 
 
-Node: TypeAlias = (
-    "SourceNode | LateRowsNode | TransformNode | KeyByNode | ConnectNode | ApplyNode | SinkNode"
-)
+Node: TypeAlias = "SourceNode | LateRowsNode | TransformNode | KeyByNode | ConnectNode | ApplyNode | SinkNode"
 
 
 @dataclass

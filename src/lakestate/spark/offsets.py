@@ -81,7 +81,9 @@ def _source_logs(directory: Path) -> Iterator[NamedBytes]:
     """The logs that sources keep of what they have seen, without what a later file sums up."""
     for log in sorted((directory / "sources").glob("*")):
         files = {path.name: path for path in log.iterdir() if path.is_file() and _is_log(path.name)}
-        summed_up = max((int(match[1]) for name in files if (match := _COMPACTED.fullmatch(name))), default=-1)
+        summed_up = max(
+            (int(match[1]) for name in files if (match := _COMPACTED.fullmatch(name))), default=-1
+        )
         for name, path in sorted(files.items()):
             if not name.isdigit() or int(name) > summed_up:
                 yield NamedBytes(f"sources/{log.name}/{name}", path.read_bytes())

@@ -33,7 +33,7 @@ class StageCode:
     @classmethod
     def of(cls, stage: StagePlan, backend: BackingStore) -> StageCode:
         """Pickle a stage, for shipping inside one running job only."""
-        data = cloudpickle.dumps((stage, backend))
+        data = cloudpickle.dumps((stage, backend))  # type: ignore[no-untyped-call]
         return cls(data, blake2b(data, digest_size=16).hexdigest())
 
     def opened(self) -> tuple[StagePlan, BackingStore]:

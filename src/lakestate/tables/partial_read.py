@@ -60,11 +60,12 @@ def _verify(shown: str, span: ByteRange, piece: bytes, checksum: int) -> None:
 
 
 class SparseFile(io.RawIOBase):
-    """A file of which only some ranges are here. Reading elsewhere is an error, never zeros."""
+    """A file of which only some ranges are here, the footer last. Reading elsewhere is an error."""
 
     def __init__(self, size_bytes: int, spans: Sequence[ByteRange], pieces: Sequence[bytes]) -> None:
         self._size = size_bytes
         self._pieces = list(zip(spans, pieces, strict=True))
+        self._footer_start = spans[-1].start
         self._position = 0
 
     def readable(self) -> bool:
@@ -87,10 +88,12 @@ class SparseFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """The bytes at the position, which must be among the ranges."""
-        stop = self._size if size < 0 else min(self._size, self._position + size)
-        data = self._bytes(self._position, stop)
+        start, stop = self._position, self._size if size < 0 else min(self._size, self._position + size)
         self._position = stop
-        return data
+        # A Parquet reader takes the last 64 KiB in the hope that the footer is in it, and uses the
+        # footer only. What lies before it is not ours to give.
+        missing = max(0, self._footer_start - start) if stop == self._size else 0
+        return bytes(missing) + self._bytes(start + missing, stop)
 
     def _bytes(self, start: int, stop: int) -> bytes:
         if start >= stop:

@@ -99,7 +99,7 @@ class OperatorHarness:
         `watermark` is what this epoch's `on_watermark` sees; without it, that of the epoch
         before. Two-input operators take `left` and `right`.
         """
-        return self._run(_inputs(rows, left, right), watermark, then_stop=False).to_pylist()
+        return _dicts(self._run(_inputs(rows, left, right), watermark, then_stop=False))
 
     def epoch_table(
         self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTime | None = None
@@ -109,7 +109,7 @@ class OperatorHarness:
 
     def drain(self, rows: Rows = (), *, watermark: EventTime | None = None) -> list[dict[str, Any]]:
         """Run the last epoch, in which `on_close` is called. The state stays readable."""
-        return self._run(_inputs(rows, (), ()), watermark, then_stop=True).to_pylist()
+        return _dicts(self._run(_inputs(rows, (), ()), watermark, then_stop=True))
 
     def crash(
         self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTime | None = None
@@ -193,9 +193,7 @@ class OperatorHarness:
         routed = {name: self._routed(table) for name, table in inputs.items() if table.num_rows}
         for index in range(self._parallelism):
             subtask = SubtaskRun(stage, index, plan, self._backend)
-            batches = [
-                (name, batch) for name, parts in routed.items() for batch in parts[index].to_batches()
-            ]
+            batches = [(name, batch) for name, parts in routed.items() for batch in parts[index].to_batches()]
             output = [batch for _, batch in subtask.run(batches)]
             yield _Ran(output, subtask.report)
 
@@ -252,6 +250,11 @@ def _with_watermark(plan: EpochPlan, watermark: EventTime | None) -> EpochPlan:
         return plan
     given_us = event_time_us(watermark, "timestamp")
     return replace(plan, watermark_us=max(given_us, plan.watermark_us or given_us))
+
+
+def _dicts(table: pa.Table) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
 
 
 def _inputs(rows: Rows, left: Rows, right: Rows) -> dict[str, pa.Table]:

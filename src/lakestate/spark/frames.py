@@ -1,0 +1,175 @@
+"""The DataFrames of one epoch: from Spark's batch to the routed input of every stage.
+
+DataFrame API only. A frame that several stages need is kept until the epoch ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, Observation
+from pyspark.sql import functions as F  # noqa: N812
+
+from lakestate.coordinator.epoch_plan import EpochPlan
+from lakestate.protocol.key_ranges import subtask_sql
+from lakestate.spark.compiled import CompiledPipeline, CompiledStage, source_column
+from lakestate.spark.graph import (
+    ApplyNode,
+    ConnectNode,
+    KeyByNode,
+    Late,
+    LateRowsNode,
+    SourceNode,
+    TransformNode,
+)
+from lakestate.spark.schemas import with_key
+from lakestate.spark.worker import REPORT, SubtaskTask
+from lakestate.tables.schema import columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SUBTASK = "__subtask"
+
+
+class EpochFrames:
+    """All frames of one run of one epoch. `release` must be called when it is over."""
+
+    def __init__(self, pipeline: CompiledPipeline, plan: EpochPlan, batch: DataFrame | None) -> None:
+        self._pipeline = pipeline
+        self._plan = plan
+        self._frames: dict[int, DataFrame] = {}
+        self._raw: dict[int, DataFrame] = {}
+        self._kept: list[DataFrame] = []
+        self._batch = batch
+        self.observations: dict[str, Observation] = {}
+        """What is counted while rows of a source with event time flow by."""
+        if batch is not None and len(pipeline.graph.sources) > 1:
+            self._batch = self._keep(batch)
+
+    def release(self) -> None:
+        """Let go of what was kept."""
+        for frame in self._kept:
+            frame.unpersist()
+
+    def output(self, stage: CompiledStage) -> DataFrame:
+        """What the tasks of a stage give back. Exported rows are kept, and read again later."""
+        task = SubtaskTask(stage.code, self._plan.for_subtasks(), stage.input_names, stage.exports)
+        frame = self._routed(stage).mapInArrow(task, stage.output)
+        if not stage.exports:
+            return frame
+        frame = self._keep(frame)
+        for node, export in zip(stage.stage.exported, stage.exports, strict=True):
+            rows = frame.where(F.col(export.column).isNotNull()).select(f"{export.column}.*")
+            self._frames[id(node)] = rows
+        return frame
+
+    def _of(self, node: Any) -> DataFrame:
+        """The rows of a node outside stages, or exported by one."""
+        if id(node) not in self._frames:
+            frame = self._made(node)
+            is_fork = id(node) in self._pipeline.forks and not isinstance(node, SourceNode)
+            self._frames[id(node)] = self._keep(frame) if is_fork else frame
+        return self._frames[id(node)]
+
+    def _made(self, node: Any) -> DataFrame:
+        match node:
+            case SourceNode():
+                on_time = self._source(node)
+                return on_time.where(~self._is_late(node)) if node.late is Late.DROP else on_time
+            case LateRowsNode():
+                return self._source(node.source).where(self._is_late(node.source))
+            case TransformNode():
+                return node.function(self._of(node.parent))
+            case KeyByNode():
+                return with_key(self._of(node.parent), node)[0]
+        raise AssertionError(f"a stage before this one did not export {node}")
+
+    def _source(self, node: SourceNode) -> DataFrame:
+        """All rows of a source, counted while they flow by if they have event time."""
+        if id(node) in self._raw:
+            return self._raw[id(node)]
+        frame = self._read(node)
+        if node.event_time is not None and self._batch is not None:
+            observation = self.observations[node.name] = Observation()
+            frame = frame.observe(
+                observation,
+                F.max(event_time_us(node)).alias("latest_us"),
+                F.count(F.lit(1)).alias("rows"),
+                F.count_if(self._is_late(node)).alias("late_rows"),
+            )
+        self._raw[id(node)] = self._keep(frame) if id(node) in self._pipeline.forks else frame
+        return self._raw[id(node)]
+
+    def _read(self, node: SourceNode) -> DataFrame:
+        sources = self._pipeline.graph.sources
+        if self._batch is None:
+            return self._pipeline.schemas.empty(node)
+        if len(sources) == 1:
+            return self._batch
+        column = source_column(next(number for number, known in enumerate(sources) if known is node))
+        return self._batch.where(F.col(column).isNotNull()).select(f"{column}.*")
+
+    def _is_late(self, node: SourceNode) -> Column:
+        """Older than the watermark. A row without event time is never late."""
+        watermark_us = self._plan.watermark_us
+        if node.event_time is None or watermark_us is None:
+            return F.lit(False)
+        return F.coalesce(event_time_us(node) < F.lit(watermark_us), F.lit(False))
+
+    def _routed(self, stage: CompiledStage) -> DataFrame:
+        """The input of a stage: partition i holds the rows of subtask i."""
+        origin, parallelism = stage.stage.origin, self._pipeline.parallelism
+        match origin:
+            case KeyByNode():
+                subtask = F.expr(self._subtask(origin))
+                return self._needed(stage, self._of(origin)).repartitionById(parallelism, subtask)
+            case ConnectNode():
+                both = self._side(origin, origin.left).unionAll(self._side(origin, origin.right))
+                return both.repartitionById(parallelism, F.col(_SUBTASK)).select("left", "right")
+            case _:
+                return self._of(origin).repartition(parallelism)
+
+    def _side(self, connected: ConnectNode, side: KeyByNode) -> DataFrame:
+        schemas = self._pipeline.schemas
+        columns = [
+            (F.struct("*") if node is side else F.lit(None).cast(schemas.of(node))).alias(name)
+            for name, node in (("left", connected.left), ("right", connected.right))
+        ]
+        return self._of(side).select(F.expr(self._subtask(side)).alias(_SUBTASK), *columns)
+
+    def _subtask(self, node: KeyByNode) -> str:
+        names = ", ".join(f"`{name}`" for name in self._pipeline.schemas.key(node))
+        return subtask_sql(f"xxhash64({names})", self._pipeline.parallelism)
+
+    def _needed(self, stage: CompiledStage, frame: DataFrame) -> DataFrame:
+        """Only the columns that the stage's first steps declare, if all of them do."""
+        first = [step for step in stage.stage.steps if step.parent is stage.stage.origin]
+        declared = [step.operator.input if isinstance(step, ApplyNode) else None for step in first]
+        names = set(self._pipeline.schemas.key(stage.stage.origin))
+        for columns in declared:
+            if columns is None:
+                return frame
+            names |= {column.name for column in columns_of(columns, what="input")}
+        return frame.select(*[name for name in frame.columns if name in names])
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        kept = frame.persist()
+        self._kept.append(kept)
+        return kept
+
+
+def event_time_us(node: SourceNode) -> Column:
+    """The event time of a source's rows in microseconds since 1970."""
+    assert node.event_time is not None
+    column = f"`{node.event_time}`"
+    if node.frame.schema[node.event_time].dataType.simpleString() == "timestamp_ntz":
+        return F.expr(f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {column})")
+    return F.expr(f"unix_micros({column})")
+
+
+def reports_of(frame: DataFrame) -> list[bytes]:
+    """Run the job that computes a stage's output, and collect the reports in it."""
+    if len(frame.columns) > 1:
+        frame = frame.where(F.col(REPORT).isNotNull()).select(REPORT)
+    return [bytes(row[0]) for row in frame.collect()]

@@ -1,0 +1,203 @@
+"""`Pipeline`: what users write. Draws the graph, checks it, and starts it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakestate.config import StoreConfig, duration_us
+from lakestate.coordinator.job_driver import DriverSettings, JobDriver
+from lakestate.coordinator.parquet_backend import ParquetBackend
+from lakestate.coordinator.progress import EpochListener
+from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.operators.operator import Operator
+from lakestate.protocol.compaction import CompactionPolicy
+from lakestate.protocol.key_ranges import checked_parallelism
+from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.names import checked_name
+from lakestate.protocol.retention import RetentionPolicy
+from lakestate.sinks.sink import Sink
+from lakestate.spark.checks import check_names, check_stored, check_types
+from lakestate.spark.compiled import compiled
+from lakestate.spark.graph import (
+    ApplyNode,
+    ConnectNode,
+    Graph,
+    KeyByNode,
+    KeyColumn,
+    Late,
+    LateRowsNode,
+    SinkNode,
+    SourceNode,
+    Transform,
+    TransformNode,
+)
+from lakestate.spark.query import PipelineQuery
+from lakestate.spark.schemas import Schemas
+from lakestate.spark.sink_step import committer_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TRIGGERS = ("processingTime", "availableNow", "once")
+
+
+class Stream:
+    """Rows on their way through a pipeline."""
+
+    def __init__(self, graph: Graph, node: Any) -> None:
+        self._graph = graph
+        self._node = node
+
+    def transform(self, function: Transform) -> Stream:
+        """Spark SQL: any function from DataFrame to DataFrame. It is called in every epoch."""
+        return Stream(self._graph, self._graph.add(TransformNode(self._node, function)))
+
+    def key_by(self, *columns: KeyColumn) -> KeyedStream:
+        """Route rows by columns, or by expressions, which become columns under their alias."""
+        if not columns:
+            raise InvalidInputError("key_by needs at least one column")
+        return KeyedStream(self._graph, self._graph.add(KeyByNode(self._node, tuple(columns))))
+
+    def apply(self, operator_id: str, operator: Operator) -> Stream:
+        """An operator over these rows. Without a new `key_by`, what follows runs beside it."""
+        return Stream(self._graph, self._graph.add(ApplyNode(self._node, operator_id, operator)))
+
+    def sink(self, sink_id: str, sink: Sink) -> None:
+        """Write these rows, exactly once."""
+        self._graph.add(SinkNode(self._node, sink_id, sink))
+
+
+class SourceStream(Stream):
+    """The rows of a source."""
+
+    def late_rows(self) -> Stream:
+        """The rows that came after the watermark had passed them, as a stream of their own."""
+        return Stream(self._graph, self._graph.add(LateRowsNode(self._node)))
+
+
+class KeyedStream(Stream):
+    """Rows routed by key."""
+
+    def connect(self, right: KeyedStream) -> ConnectedStreams:
+        """This stream and another that is keyed alike, for an operator with two inputs."""
+        return ConnectedStreams(self._graph, self._graph.add(ConnectNode(self._node, right._node)))
+
+
+class ConnectedStreams:
+    """Two keyed streams side by side."""
+
+    def __init__(self, graph: Graph, node: ConnectNode) -> None:
+        self._graph = graph
+        self._node = node
+
+    def apply(self, operator_id: str, operator: Operator) -> Stream:
+        """A `TwoInputOperator` over both."""
+        return Stream(self._graph, self._graph.add(ApplyNode(self._node, operator_id, operator)))
+
+
+class Pipeline:
+    """A job: sources, operators and sinks, with its state below a checkpoint URL.
+
+    `job_id` and the ids of operators and sinks are what state is found again by: keep them.
+    `checkpoint` is a URL, or a `ParquetBackend` for more settings.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        checkpoint: str | StoreConfig | ParquetBackend,
+        *,
+        parallelism: int = 4,
+        retention: RetentionPolicy | None = None,
+        compaction: CompactionPolicy | None = CompactionPolicy(),  # noqa: B008
+        cache_dir: str | Path | None = None,
+    ) -> None:
+        self._job_id = checked_name("job", job_id)
+        self._backend = (
+            checkpoint
+            if isinstance(checkpoint, ParquetBackend)
+            else ParquetBackend(checkpoint, cache_dir=cache_dir)
+        )
+        self._parallelism = checked_parallelism(parallelism)
+        self._settings = DriverSettings(retention or RetentionPolicy(), compaction)
+        self._graph = Graph()
+
+    def source(
+        self,
+        frame: DataFrame,
+        *,
+        name: str = "source",
+        event_time: str | None = None,
+        delay: str | timedelta = "0 seconds",
+        late: str | Late = Late.KEEP,
+    ) -> SourceStream:
+        """A streaming DataFrame.
+
+        With `event_time`, a timestamp column, it has a watermark: the latest time seen less
+        `delay`. Rows older than the job's watermark are counted, and with `late="drop"` left out.
+        """
+        if not frame.isStreaming:
+            raise InvalidInputError(
+                f"source {name} is not a streaming DataFrame", action="read it with spark.readStream"
+            )
+        node = SourceNode(name, frame, event_time, duration_us(delay), Late(late))
+        return SourceStream(self._graph, self._graph.add(node))
+
+    def start(
+        self,
+        trigger: Mapping[str, Any] | None = None,
+        *,
+        listeners: Sequence[EpochListener] = (),
+        drop: Collection[str] = (),
+        spark_checkpoint: str | Path | None = None,
+    ) -> PipelineQuery:
+        """Check everything, take over the job, and go on after its newest epoch.
+
+        `trigger` is Spark's: `{"processingTime": "10 seconds"}`, `{"availableNow": True}` or
+        `{"once": True}`. `drop` names stored operators whose state is given up.
+        `spark_checkpoint` is the local directory of Spark's own logs, a cache that is rebuilt.
+        """
+        trigger = _checked_trigger(trigger)
+        check_names(self._graph)
+        schemas = Schemas(self._graph.sources[0].frame.sparkSession, self._graph)
+        check_types(self._graph, schemas)
+        # Before the job is claimed: what cannot run must not stop the driver that runs.
+        self._check_stored(self._newest(), drop)
+        pipeline = compiled(self._graph, schemas, self._parallelism, self._backend)
+        driver = self._driver(pipeline.steps)
+        parent = driver.start()
+        self._check_stored(parent, drop)
+        directory = Path(spark_checkpoint or tempfile.mkdtemp(prefix=f"lakestate-{self._job_id}-"))
+        return PipelineQuery(pipeline, driver, directory.absolute(), trigger, listeners)
+
+    def _driver(self, steps: Mapping[str, int]) -> JobDriver:
+        return JobDriver(
+            self._backend,
+            self._job_id,
+            steps,
+            {node.step_id: committer_of(node.sink, self._job_id) for node in self._graph.sinks},
+            timed_sources=[node.name for node in self._graph.sources if node.event_time is not None],
+            settings=self._settings,
+        )
+
+    def _newest(self) -> Manifest | None:
+        try:
+            return self._backend.load_checkpoint_metadata(self._job_id)
+        except NotFoundError:
+            return None
+
+    def _check_stored(self, manifest: Manifest | None, drop: Collection[str]) -> None:
+        if manifest is not None:
+            check_stored(self._graph, manifest, self._backend.objects(self._job_id), drop)
+
+
+def _checked_trigger(trigger: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if trigger is None:
+        return {"processingTime": "0 seconds"}
+    if len(trigger) != 1 or next(iter(trigger)) not in _TRIGGERS:
+        raise InvalidInputError("not a trigger", found=dict(trigger), expected=f"one of {_TRIGGERS}")
+    return trigger

@@ -1,0 +1,167 @@
+"""`PipelineQuery`: a running pipeline, from the first epoch to the last.
+
+Spark's query brings the batches; the driver makes an epoch of each. What fails is kept here as the
+error it was: Spark is told only that the epoch did not finish, because it cannot carry more.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Event, RLock, Thread
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult
+from lakestate.coordinator.job_driver import EpochFinished, JobDriver, StartAgain
+from lakestate.coordinator.progress import EpochListener, EpochProgress
+from lakestate.protocol.values import Epoch
+from lakestate.spark.compiled import CompiledPipeline, combined_source
+from lakestate.spark.epoch_runner import EpochRunner
+from lakestate.spark.offsets import rebuild
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SESSION_SETTINGS = {
+    # Nothing to adapt in our plans, and planning in steps costs time in every epoch.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+}
+"""For the query's own session, which is a clone: the user's stays as it is."""
+
+_log = logging.getLogger("lakestate.query")
+
+
+class EpochNotFinishedError(RuntimeError):
+    """What Spark is told. The reason is in `PipelineQuery.exception()`."""
+
+
+class PipelineQuery:
+    """A pipeline at work. Made by `Pipeline.start`."""
+
+    def __init__(
+        self,
+        pipeline: CompiledPipeline,
+        driver: JobDriver,
+        directory: Path,
+        trigger: Mapping[str, Any],
+        listeners: Sequence[EpochListener],
+    ) -> None:
+        self._pipeline = pipeline
+        self._driver = driver
+        self._directory = directory
+        self._trigger = dict(trigger)
+        self._listeners = tuple(listeners)
+        self._runner = EpochRunner(pipeline, directory)
+        self._epoch_lock = RLock()
+        self._ended = Event()
+        self._is_stopping = False
+        self._starts_again = False
+        self._prepared: set[int] = set()
+        self._failure: BaseException | None = None
+        self._last: EpochProgress | None = None
+        self._spark_query = self._launched()
+        self._watcher = Thread(target=self._watch, name="lakestate-query", daemon=True)
+        self._watcher.start()
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        """True until it was stopped, failed, or read everything that it was to read."""
+        return not self._ended.is_set()
+
+    @property
+    def lastProgress(self) -> EpochProgress | None:  # noqa: N802
+        """That of the newest epoch."""
+        return self._last
+
+    def exception(self) -> BaseException | None:
+        """What made it fail, or None."""
+        return self._failure
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802
+        """Wait until it ends, for at most so many seconds; raise what made it fail."""
+        ended = self._ended.wait(timeout)
+        if ended and self._failure is not None:
+            raise self._failure
+        return ended
+
+    def stop(self, *, drain: bool = False) -> None:
+        """Let the running epoch finish, and end.
+
+        With `drain` a last epoch closes what is open: `on_close` is called, and sinks finish
+        and commit their files.
+        """
+        with self._epoch_lock:
+            self._is_stopping = True
+        self._spark_query.stop()
+        self._ended.wait()
+        if drain and self._failure is None:
+            with self._epoch_lock:
+                self._run_epoch(None, self._driver.next_epoch())
+        self._driver.stop()
+
+    def _launched(self) -> StreamingQuery:
+        """Start Spark's query where the newest epoch ends."""
+        parent = self._driver.parent
+        rebuild(self._directory, () if parent is None else parent.engine_files)
+        return (
+            combined_source(self._pipeline.graph)
+            .writeStream.foreachBatch(self._on_batch)
+            .option("checkpointLocation", self._directory.as_uri())
+            .trigger(**self._trigger)
+            .start()
+        )
+
+    def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        with self._epoch_lock:
+            if self._is_stopping:
+                raise EpochNotFinishedError("the pipeline is stopping")
+            try:
+                self._prepare(batch.sparkSession)
+                self._run_epoch(batch, Epoch.of_batch(batch_id))
+            except BaseException as failure:  # noqa: BLE001
+                self._failure = failure
+                raise EpochNotFinishedError(f"epoch {batch_id + 1}: see query.exception()") from None
+            if self._starts_again:
+                raise EpochNotFinishedError("another driver's epoch stands; starting again from it")
+
+    def _run_epoch(self, batch: DataFrame | None, epoch: Epoch) -> None:
+        def run(plan: EpochPlan) -> EpochResult:
+            return self._runner.run(plan, batch)
+
+        outcome = self._driver.run_epoch(epoch, run, then_stop=batch is None)
+        if isinstance(outcome, StartAgain):
+            self._starts_again = True
+        if isinstance(outcome, EpochFinished):
+            self._last = outcome.progress
+            for listener in self._listeners:
+                listener.on_epoch(outcome.progress)
+
+    def _prepare(self, session: SparkSession) -> None:
+        """Set up the session of Spark's query once. It is a clone, so the user's is not touched."""
+        if self._prepared:
+            return
+        for name, value in SESSION_SETTINGS.items():
+            session.conf.set(name, value)
+        self._prepared.add(1)
+
+    def _watch(self) -> None:
+        """Wait for Spark's query, and start it again where another driver's epoch stands."""
+        while True:
+            try:
+                self._spark_query.awaitTermination()
+            except PySparkException as failure:
+                if not self._is_stopping and not self._starts_again and self._failure is None:
+                    self._failure = failure
+            if not self._starts_again or self._is_stopping:
+                break
+            self._starts_again = False
+            self._prepared.clear()
+            self._spark_query = self._launched()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._ended.set()
