@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -90,9 +91,8 @@ def _memory_of_one_epoch(size: int) -> None:
         _run_epoch(tables, 2, size, np.random.default_rng(1))
         after = _private_kb()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(
-            f"{(after - before) / 1024:6.1f} MB more private memory after it; peak {peak / 1024:.0f} MB with maps"
-        )
+        grown_mb, peak_mb = (after - before) / 1024, peak / 1024
+        print(f"{grown_mb:6.1f} MB more private memory after it; peak {peak_mb:.0f} MB with maps")
 
 
 def _private_kb() -> int:
@@ -141,7 +141,7 @@ def _run_epoch(
     marks.append(time.perf_counter())
     tables.checkpoint(epoch, 1, None, False)
     marks.append(time.perf_counter())
-    get_ms, put_ms, checkpoint_ms = ((b - a) * 1000 for a, b in zip(marks, marks[1:], strict=False))
+    get_ms, put_ms, checkpoint_ms = ((b - a) * 1000 for a, b in pairwise(marks))
     return get_ms, put_ms, checkpoint_ms
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.compat.golden import rows_of_epoch, tables
 
 import lakestate as ls
 from lakestate.tables.manager import TableManager
-from tests.compat.golden import rows_of_epoch, tables
 
 VERSIONS = sorted(path for path in Path(__file__).parent.glob("v*") if path.is_dir())
 

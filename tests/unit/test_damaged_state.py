@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.table_job import TableJob
 
 import lakestate as ls
 from lakestate.tables.lifecycle import Table
 from lakestate.tables.manager import TableManager
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.run_parquet import decode_run, encode_run
-from tests.support.table_job import TableJob
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 TABLES: dict[str, Table] = {

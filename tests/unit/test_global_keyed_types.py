@@ -179,7 +179,9 @@ def test_equal_keys_are_one_key_even_when_files_are_merged_without_types(
         operator.restore(1)
         operator.views[0].insert(form, value)
         operator.checkpoint()
-    operator.compact(table=GlobalKeyedTable.from_config(table.config))
+    merge = operator.compact(table=GlobalKeyedTable.from_config(table.config))
+    assert merge is not None
+    assert [file.row_count for file in merge.merged] == [1]
     operator.restore(1)
     assert operator.views[0].get_all() == {one: 1}
 

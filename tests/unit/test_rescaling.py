@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.table_job import EAGER, TableJob
 
 import lakestate as ls
 from lakestate.protocol.values import TaskInfo
@@ -14,7 +15,6 @@ from lakestate.tables.lifecycle import CompactedFiles, swapped_in
 from lakestate.tables.manager import TableManager
 from lakestate.tables.routing import routing_keys, subtasks_of
 from lakestate.testing import FaultyStore
-from tests.support.table_job import EAGER, TableJob
 
 TABLE = ls.KeyedTable("t", key="k bigint", value="n bigint")
 
