@@ -21,6 +21,11 @@ from lakestate.sinks.parquet_segment import COMPRESSIONS
 EPOCHS = 5
 ROOT = Path(__file__).resolve().parents[2]
 
+# Field numbers of the Parquet format.
+ROW_GROUPS, COLUMNS, COLUMN_METADATA, DATA_PAGE_OFFSET = 4, 1, 3, 9
+OFFSET_INDEX_OFFSET, OFFSET_INDEX_LENGTH, PAGE_LOCATIONS = 4, 5, 1
+OFFSET, COMPRESSED_SIZE, PAGE_TYPE, COMPRESSED_BYTES, DATA_PAGES = 1, 2, 1, 3, (0, 3)
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -121,8 +126,3 @@ def test_page_indexes_lead_to_the_pages(folder: Path, compression: str) -> None:
             header_bytes = page.position - location[OFFSET]
             assert header[PAGE_TYPE] in DATA_PAGES
             assert header_bytes + header[COMPRESSED_BYTES] == location[COMPRESSED_SIZE]
-
-
-ROW_GROUPS, COLUMNS, COLUMN_METADATA, DATA_PAGE_OFFSET = 4, 1, 3, 9
-OFFSET_INDEX_OFFSET, OFFSET_INDEX_LENGTH, PAGE_LOCATIONS = 4, 5, 1
-OFFSET, COMPRESSED_SIZE, PAGE_TYPE, COMPRESSED_BYTES, DATA_PAGES = 1, 2, 1, 3, (0, 3)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -210,3 +211,8 @@ TestColliding = CollidingModel.TestCase
 TestCollidingFineKey = CollidingFineKeyModel.TestCase
 for _case in (TestKeyed, TestFineKey, TestColliding, TestCollidingFineKey):
     _case.settings = _SETTINGS
+
+_SOAK = settings(max_examples=2_000, stateful_step_count=60, deadline=None)
+for _case in (TestKeyed, TestFineKey, TestColliding, TestCollidingFineKey):
+    _name = f"{_case.__name__}Soak"
+    globals()[_name] = pytest.mark.soak(type(_name, (_case,), {"settings": _SOAK}))

@@ -312,3 +312,15 @@ def _opened_at(job: TableJob, minutes: int) -> KeyedView:
         processing_time_us=manifest.finished_ms * 1000 + minutes * 60_000_000,
     )
     return manager.keyed("t")
+
+
+def test_millions_of_rows_come_back(jobs: list[TableJob]) -> None:
+    job = start(jobs, KeyedTable("t", key="k bigint", value="n bigint"))
+    keys = np.arange(2_500_000)
+    view(job).put(pa.table({"k": keys, "n": keys * 3}))
+    job.checkpoint()
+    job.restart()
+    asked = np.random.default_rng(3).integers(0, 5_000_000, 100_000)
+    found = view(job).get(pa.table({"k": asked})).column(0)
+    assert found.equals(pa.array(asked * 3, mask=asked >= 2_500_000))
+    assert view(job).count() == 2_500_000

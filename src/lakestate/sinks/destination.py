@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
+from lakestate.errors import IncompatibleStateError
 from lakestate.sinks.file_statistics import FileStatistics
 from lakestate.sinks.pre_commit import Content, OpenReference, Part
 from lakestate.sinks.writer_state import WriterState
@@ -78,6 +79,18 @@ def open_reference(path: str, place: Place) -> OpenReference | None:
     if isinstance(place, LocalPlace):
         return OpenReference(path, place.temporary)
     return None if place.token is None else OpenReference(path, place.token)
+
+
+def moved_output(path: str, place: Place, output: str) -> IncompatibleStateError:
+    """The error for an open file of another output than the sink has now."""
+    local = isinstance(place, LocalPlace)
+    return IncompatibleStateError(
+        "a file was begun in another output than the sink has now",
+        object_name=path,
+        found="a local file" if local else "an upload to an object store",
+        expected=output,
+        action="stop the job with drain before you move its output",
+    )
 
 
 class Destination(Protocol):

@@ -10,7 +10,14 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from lakestate.sinks.destination import BatchBufferingWriter, Destination, LocalPlace, Place, UploadPlace
+from lakestate.sinks.destination import (
+    BatchBufferingWriter,
+    Destination,
+    LocalPlace,
+    Place,
+    UploadPlace,
+    moved_output,
+)
 from lakestate.sinks.local_output import HiddenFile, LocalOutput
 from lakestate.sinks.parquet_segment import ParquetSettings
 from lakestate.sinks.parquet_writer import ParquetBatchBufferingWriter
@@ -32,7 +39,8 @@ class LocalDestinations:
 
     def resume(self, path: str, place: Place) -> Destination:
         """A file that goes on."""
-        assert not isinstance(place, UploadPlace), "an upload cannot go on as a local file"
+        if isinstance(place, UploadPlace):
+            raise moved_output(path, place, str(self._output.root))
         copy = f"{path.rpartition('/')[2]}.{self._attempt}"
         return LocalDestination(self._output.reopen(place.temporary, place.position, copy))
 

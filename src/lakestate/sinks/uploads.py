@@ -12,7 +12,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import BoundedSemaphore
 
 from lakestate.errors import LakestateError
-from lakestate.sinks.destination import BatchBufferingWriter, Destination, LocalPlace, Place, UploadPlace
+from lakestate.sinks.destination import (
+    BatchBufferingWriter,
+    Destination,
+    LocalPlace,
+    Place,
+    UploadPlace,
+    moved_output,
+)
 from lakestate.sinks.lanes import LANES_FOR_ROWS, claimed_lane, numbers_of
 from lakestate.sinks.pre_commit import CompletedUpload, Content, Part, SmallObject
 from lakestate.storage.store import ObjectStore, UploadedPart, UploadId
@@ -71,7 +78,8 @@ class UploadDestinations:
 
     def resume(self, path: str, place: Place) -> Destination:
         """A file that goes on."""
-        assert not isinstance(place, LocalPlace), "a local file cannot go on in an object store"
+        if isinstance(place, LocalPlace):
+            raise moved_output(path, place, self.store.url)
         return FileUpload(self, path, place, begun_here=place.token is None)
 
     def may_inline(self, size_bytes: int) -> bool:

@@ -93,10 +93,15 @@ def _lower_bound(run: Run, keys: np.ndarray) -> np.ndarray:
     """
     if len(run) < SAMPLED_RUN_ROWS:
         return np.searchsorted(run.keys, keys, side="left")
-    sample = np.searchsorted(run.key_samples, keys, side="left")
-    low = np.maximum(sample - 1, 0) * SAMPLE_ROWS
-    high = np.minimum(sample * SAMPLE_ROWS, len(run))
-    return first_places(low, high, lambda places, rows: run.keys[places] < keys[rows])
+    sample = np.searchsorted(run.key_samples, keys, side="left") - 1
+    # The last place before the answer is less than a block after its sample.
+    before = np.maximum(sample, 0) * SAMPLE_ROWS
+    step = SAMPLE_ROWS >> 1
+    while step:
+        further = np.minimum(before + step, len(run) - 1)
+        before = np.where(run.keys[further] < keys, further, before)
+        step >>= 1
+    return before + (run.keys[before] < keys)
 
 
 def first_places(

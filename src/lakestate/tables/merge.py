@@ -75,9 +75,12 @@ def slices(runs: Sequence[Run], rows_max: int = SLICE_ROWS) -> Iterator[list[Run
 
 
 def _sorted_order(bag: Run) -> np.ndarray:
-    if bag.hashes is None:
-        return np.argsort(bag.keys, kind="stable")
-    return np.lexsort((bag.hashes, bag.keys))
+    """Equal hashes in the order they came: the first, or the last, of a key is wanted."""
+    if bag.hashes is not None:
+        return np.lexsort((bag.hashes, bag.keys))
+    order = np.argsort(bag.keys)
+    # The fast sort is not stable. Where no hash repeats, there is nothing to keep in order.
+    return np.argsort(bag.keys, kind="stable") if _equal_hashes(bag, order).any() else order
 
 
 def _same_as_previous(bag: Run, order: np.ndarray) -> np.ndarray | None:

@@ -1,0 +1,56 @@
+"""Searching runs: every way of searching gives the place that a plain search gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakestate.tables import lookup
+from lakestate.tables.keyed import KeyedTable
+from lakestate.tables.lookup import Query, positions
+from lakestate.tables.run import Run
+
+LAYOUT = KeyedTable("t", key="k bigint", value="n bigint").layout
+
+
+def run_of(keys: np.ndarray) -> Run:
+    count = len(keys)
+    columns = [
+        pa.array(keys),
+        pa.array(np.arange(count)),
+        pa.array(np.arange(count)),
+        pa.array(np.zeros(count, bool)),
+    ]
+    return Run(pa.Table.from_arrays(columns, schema=LAYOUT.schema), LAYOUT)
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 128, 1000, 4097])
+@given(seed=st.integers(0, 2**32), spread=st.sampled_from([2**64 - 1, 2000, 3]))
+def test_searching_samples_first_finds_the_same_places(count: int, seed: int, spread: int) -> None:
+    rng = np.random.default_rng(seed)
+    keys = np.sort(rng.integers(0, spread, count, dtype=np.uint64))
+    ends = np.array([0, 2**64 - 1], dtype=np.uint64)
+    asked = np.concatenate([keys, rng.integers(0, spread, 100, dtype=np.uint64), ends])
+    asked.sort()
+    run = run_of(keys)
+    plain = np.searchsorted(keys, asked)
+    before = lookup.SAMPLED_RUN_ROWS
+    lookup.SAMPLED_RUN_ROWS = 0
+    try:
+        assert lookup._lower_bound(run, asked).tolist() == plain.tolist()
+    finally:
+        lookup.SAMPLED_RUN_ROWS = before
+
+
+def test_a_key_is_found_among_others_with_its_hash() -> None:
+    run = run_of(np.full(100, 7, dtype=np.uint64))
+    query = Query(np.array([7, 7, 7], dtype=np.uint64), None, [pa.array([99, 0, 100])])
+    assert positions(run, query).tolist() == [99, 0, lookup.ABSENT]
+
+
+def test_nothing_is_found_in_an_empty_run() -> None:
+    query = Query(np.array([1], dtype=np.uint64), None, [pa.array([1])])
+    assert positions(run_of(np.array([], dtype=np.uint64)), query).tolist() == [lookup.ABSENT]

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakestate.errors import InvalidInputError
+from lakestate.sinks.event_time import EventTime
+from lakestate.sinks.partition_paths import escaped_path_name, partition_name
+from lakestate.sinks.partitioning import Partitioning
+
+DAY_US = 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("DE", "c=DE"),
+        ("a b", "c=a b"),
+        ("a/b", "c=a%2Fb"),
+        ("50%", "c=50%25"),
+        ("é", "c=é"),
+        ("x=y", "c=x%3Dy"),
+        ("\n", "c=%0A"),
+        ("{[^]}\\", "c=%7B%5B%5E%5D}%5C"),
+        ("..", "c=.."),
+        ("", "c=__HIVE_DEFAULT_PARTITION__"),
+        (None, "c=__HIVE_DEFAULT_PARTITION__"),
+        (7, "c=7"),
+        (True, "c=true"),
+        (date(2024, 2, 29), "c=2024-02-29"),
+        (Decimal("1.50"), "c=1.50"),
+        (Decimal("1E+3"), "c=1000"),
+        (datetime(2024, 1, 2, 3, 4, 5), "c=2024-01-02 03%3A04%3A05"),
+        (datetime(2024, 1, 2, 3, 4, 5, 120_000), "c=2024-01-02 03%3A04%3A05.12"),
+    ],
+)
+def test_a_value_is_named_as_spark_names_it(value: Any, name: str) -> None:
+    assert partition_name("c", value) == name
+
+
+def test_every_character_that_hive_escapes_is_escaped() -> None:
+    special = "\"#%'*/:=?\\{[]^\x7f" + "".join(map(chr, range(1, 32)))
+    assert escaped_path_name(special) == "".join(f"%{ord(each):02X}" for each in special)
+
+
+def test_rows_keep_their_order_within_a_partition() -> None:
+    rows = pa.record_batch({"c": ["b", "a", None, "b", "", "a"], "n": range(6)})
+    found = {path: part["n"].to_pylist() for path, part in Partitioning(("c",)).split(rows, None)}
+    assert found == {"c=a": [1, 5], "c=b": [0, 3], "c=__HIVE_DEFAULT_PARTITION__": [2, 4]}
+
+
+def test_columns_and_event_time_make_one_path_in_the_order_given() -> None:
+    times = pa.array([0, DAY_US, None, DAY_US + 1], pa.timestamp("us", "UTC"))
+    rows = pa.record_batch({"c": ["x", "x", "x", "y"], "t": times, "n": range(4)})
+    by = Partitioning((EventTime("%Y/%m/%d"), "c"))
+    assert {path: part["n"].to_pylist() for path, part in by.split(rows, "t")} == {
+        "1970/01/01/c=x": [0],
+        "1970/01/02/c=x": [1],
+        "1970/01/02/c=y": [3],
+        "__HIVE_DEFAULT_PARTITION__/c=x": [2],
+    }
+
+
+def test_a_batch_of_one_partition_is_not_copied() -> None:
+    rows = pa.record_batch({"c": ["x"] * 3, "n": range(3)})
+    [(path, part)] = Partitioning(("c",)).split(rows, None)
+    assert path == "c=x"
+    assert part is rows
+
+
+def test_dictionary_columns_are_partitioned_by_their_values() -> None:
+    column = pa.array(["x", "y", None, "x"]).dictionary_encode()
+    rows = pa.record_batch({"c": column, "n": range(4)})
+    found = {path: part["n"].to_pylist() for path, part in Partitioning(("c",)).split(rows, None)}
+    assert found == {"c=x": [0, 3], "c=y": [1], "c=__HIVE_DEFAULT_PARTITION__": [2]}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "moment", "end"),
+    [
+        ("%Y", datetime(2024, 5, 6), datetime(2025, 1, 1)),
+        ("%Y-%m", datetime(2024, 12, 6), datetime(2025, 1, 1)),
+        ("%Y/%m/%d", datetime(2024, 2, 29, 23), datetime(2024, 3, 1)),
+        ("%Y%m%d%H", datetime(2024, 2, 29, 23, 59), datetime(2024, 3, 1)),
+        ("%d/%H-%M", datetime(1969, 12, 31, 23, 59, 30), datetime(1970, 1, 1)),
+    ],
+)
+def test_a_period_ends_where_the_next_begins(pattern: str, moment: datetime, end: datetime) -> None:
+    time_us = round(moment.replace(tzinfo=UTC).timestamp() * 1_000_000)
+    assert EventTime(pattern).end_us(time_us) == round(end.replace(tzinfo=UTC).timestamp() * 1_000_000)
+
+
+@pytest.mark.parametrize("pattern", ["", "day", "%y", "%Y/../%d", "/%Y", "%Y/", "100%"])
+def test_a_pattern_that_is_no_path_of_times_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidInputError):
+        EventTime(pattern)
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        (("missing",), "rows do not have: missing"),
+        (("price",), "of this type: price"),
+        (("c", "c"), "given twice"),
+        ((EventTime(),), "event-time column is not a timestamp: c"),
+    ],
+)
+def test_rows_that_cannot_be_partitioned_are_refused(by: tuple[str | EventTime, ...], expected: str) -> None:
+    schema = pa.schema([("c", pa.string()), ("price", pa.float64())])
+    with pytest.raises(InvalidInputError, match=expected):
+        Partitioning(by).check(schema, "c")
