@@ -23,6 +23,8 @@ from lakestate.operators.operator import Operator, TwoInputOperator
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation, TaskInfo
+from lakestate.sinks.parquet_sink import ParquetSink
+from lakestate.sinks.rolling import Roll
 from lakestate.tables.global_keyed import GlobalKeyedTable
 from lakestate.tables.keyed import KeyedTable, Ttl
 from lakestate.tables.manager import TableManager
@@ -30,12 +32,19 @@ from lakestate.tables.migration import ArrowMigration, ColumnChanges, Migratable
 from lakestate.tables.time_key import TimeKeyTable
 
 if TYPE_CHECKING:
+    from lakestate.spark.metrics import PrometheusMetrics
     from lakestate.spark.pipeline import Pipeline
+    from lakestate.spark.progress_line import ProgressLine
     from lakestate.spark.query import PipelineQuery
 
 __version__ = "0.1.0"
 
-_NEEDS_SPARK = {"Pipeline": "lakestate.spark.pipeline", "PipelineQuery": "lakestate.spark.query"}
+_NEEDS_SPARK = {
+    "Pipeline": "lakestate.spark.pipeline",
+    "PipelineQuery": "lakestate.spark.query",
+    "ProgressLine": "lakestate.spark.progress_line",
+    "PrometheusMetrics": "lakestate.spark.metrics",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -75,10 +84,14 @@ __all__ = [
     "OperatorError",
     "OutcomeUnknownError",
     "ParquetBackend",
+    "ParquetSink",
     "Pipeline",
     "PipelineQuery",
+    "ProgressLine",
+    "PrometheusMetrics",
     "RetentionPolicy",
     "RetryPolicy",
+    "Roll",
     "RowMigration",
     "StorageUnavailableError",
     "StoreConfig",

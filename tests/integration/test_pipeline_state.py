@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.pipelines import (
     events,
+    read_output,
     read_stream,
     run_available,
     spark_totals,
@@ -17,6 +20,8 @@ from tests.support.pipelines import (
 from tests.support.totals import Totals
 
 import lakestate as ls
+from lakestate.protocol.metadata import CompletionStatus
+from lakestate.sinks.parquet_sink import ParquetSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +30,38 @@ if TYPE_CHECKING:
 @pytest.fixture
 def backend(tmp_path: Path) -> ls.ParquetBackend:
     return ls.ParquetBackend(f"file://{tmp_path}/checkpoints", cache_dir=tmp_path / "cache")
+
+
+class FailsOnce(Totals):
+    def process_batch(self, batch, ctx):
+        from pyspark import TaskContext
+
+        yield from super().process_batch(batch, ctx)
+        if TaskContext.get().attemptNumber() == 0:
+            raise RuntimeError("the first attempt fails after it wrote")
+
+
+class Fails(Totals):
+    def process_batch(self, batch, ctx):
+        yield from super().process_batch(batch, ctx)
+        raise ZeroDivisionError("nothing to divide by")
+
+
+def wait_for(reached: Callable[[], bool], query: ls.PipelineQuery, deadline_s: float = 60) -> None:
+    """Wait for a condition while the query runs."""
+    ended = time.monotonic() + deadline_s
+    while not reached():
+        assert time.monotonic() < ended, "not reached in time"
+        assert query.exception() is None
+        query.awaitTermination(0.05)
+
+
+def published(backend: ls.ParquetBackend) -> list[tuple[str, bytes]]:
+    """Every object of the job that makes an epoch what it is."""
+    store = backend.objects("totals").store
+    names = sorted(info.path for info in store.list("totals/"))
+    kept = [name for name in names if "/epochs/" in name or name.endswith((".json", "manifest.pb"))]
+    return [(name, store.get(name).data) for name in kept]
 
 
 def totals_pipeline(
@@ -46,3 +83,67 @@ class TestOneStage:
             assert found == spark_totals(spark, tmp_path / "in")
         manifest = backend.load_checkpoint_metadata("totals")
         assert (manifest.epoch, manifest.generation) == (3, 3)
+
+    def test_a_task_that_fails_once_is_run_again_and_the_result_is_exact(
+        self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
+    ) -> None:
+        for number in range(2):
+            write_input(tmp_path / "in", number, events(number, 300))
+        pipeline = ls.Pipeline("totals", backend, parallelism=2)
+        pipeline.source(read_stream(spark, tmp_path / "in")).key_by("user").apply("totals", FailsOnce())
+        run_available(pipeline)
+        found = state_rows(backend, "totals", "totals", Totals(), "totals")
+        assert found == spark_totals(spark, tmp_path / "in")
+
+    def test_an_operator_that_raises_publishes_nothing_and_a_restart_goes_on(
+        self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
+    ) -> None:
+        write_input(tmp_path / "in", 0, events(0, 300))
+        run_available(totals_pipeline(spark, tmp_path, backend))
+        write_input(tmp_path / "in", 1, events(1, 300))
+        broken = ls.Pipeline("totals", backend, parallelism=2)
+        broken.source(read_stream(spark, tmp_path / "in")).key_by("user").apply("totals", Fails())
+        with pytest.raises(ls.OperatorError, match=r"operator totals, subtask \d of 2, epoch 2") as raised:
+            run_available(broken)
+        assert "ZeroDivisionError" in str(raised.value)
+        assert "in process_batch" in "".join(raised.value.__notes__)
+        assert backend.load_checkpoint_metadata("totals").epoch == 1
+        run_available(totals_pipeline(spark, tmp_path, backend))
+        found = state_rows(backend, "totals", "totals", Totals(), "totals")
+        assert found == spark_totals(spark, tmp_path / "in")
+
+
+class TestDrivers:
+    def test_an_older_driver_is_fenced_and_changes_nothing_more(
+        self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
+    ) -> None:
+        write_input(tmp_path / "in", 0, events(0, 100))
+        query = totals_pipeline(spark, tmp_path, backend).start()
+        wait_for(lambda: query.lastProgress is not None, query)
+        other = ls.ParquetBackend(f"file://{tmp_path}/checkpoints")
+        other.claim("totals")
+        before = published(backend)
+        write_input(tmp_path / "in", 1, events(1, 100))
+        with pytest.raises(ls.FencedError, match="another driver has taken over"):
+            query.awaitTermination(60)
+        assert not query.isActive
+        query.stop()
+        assert published(backend) == before
+
+
+class TestOutput:
+    def test_output_is_exact_once_the_pipeline_is_drained_and_goes_on_after_it(
+        self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
+    ) -> None:
+        expected: list[dict[str, object]] = []
+        for number in range(2):
+            rows = events(number, 300)
+            write_input(tmp_path / "in", number, rows)
+            expected += rows.to_pylist()
+            pipeline = ls.Pipeline("copy", backend, parallelism=2)
+            sink = ParquetSink(f"file://{tmp_path}/out")
+            pipeline.source(read_stream(spark, tmp_path / "in")).sink("out", sink)
+            run_available(pipeline, drain=True)
+            assert sorted(read_output(tmp_path / "out"), key=str) == sorted(expected, key=str)
+        manifest = backend.load_checkpoint_metadata("copy")
+        assert (manifest.epoch, manifest.status) == (4, CompletionStatus.FINAL)

@@ -236,7 +236,7 @@ class CollidingFineKeyMachine(TimeKeyMachine):
 
 
 STEPS = settings(
-    max_examples=30,
+    max_examples=8,
     stateful_step_count=30,
     deadline=None,
     print_blob=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -32,8 +33,9 @@ def test_the_page_on_state_tables_runs_from_definition_to_duckdb(tmp_path: Path)
     assert rows == [{"user": "ada", "n": 1, "spend": 9.5}]
     code = blocks("state-tables.md", "Look inside")[0]
     code = code.replace("/data/checkpoints", str(tmp_path)).replace("duckdb.sql(", "found = duckdb.sql(")
-    path = next(tmp_path.rglob("totals-*.parquet"))
-    exec(code.replace("pq.read_metadata(path).metadata", "described = pq.read_metadata(path).metadata"), names | {"path": str(path)}, out := {})  # fmt: skip
+    code = code.replace("pq.read_metadata(path).metadata", "described = pq.read_metadata(path).metadata")
+    out: dict[str, Any] = {}
+    exec(code, names | {"path": str(next(tmp_path.rglob("totals-*.parquet")))}, out)
     assert out["found"].fetchall() == [("ada", 1, 9.5, False)]
     assert out["described"][b"lakestate.table"] == b"totals"
 

@@ -75,6 +75,19 @@ def compact_subtask(
     return work.subtask(metadata)
 
 
+def compact_replicated(
+    backend: BackingStore,
+    manifest: Manifest,
+    stored: Sequence[SubtaskMetadata],
+    mine: GenerationRecord,
+    policy: CompactionPolicy,
+    tables: Sequence[Table] = (),
+) -> list[CompactedFiles]:
+    """Merge in the replicated tables of an operator. Every subtask drops its own of the files."""
+    work = _Work(backend, manifest, mine, policy, {table.name: table for table in tables})
+    return work.replicated(stored)
+
+
 @dataclass(frozen=True)
 class _Work:
     """One compaction of one operator."""

@@ -56,6 +56,7 @@ class StepMetrics:
     rows_out: int = 0
     bytes_written: int = 0
     checkpoint_ms: float = 0.0
+    files_written: int = 0
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from lakestate.coordinator.commit import Committer, commit_epoch
+from lakestate.coordinator.compact import compact_operator
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, encode_pre_commits
 from lakestate.coordinator.parquet_backend import ParquetBackend, operator_entries
 from lakestate.coordinator.progress import EpochProgress, epoch_progress
 from lakestate.coordinator.publish import publish_epoch, published_or_raise
 from lakestate.coordinator.recover import recover
-from lakestate.coordinator.upkeep import Compactor, Upkeep
+from lakestate.coordinator.upkeep import CleanUp, Compactor, Upkeep
 from lakestate.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import CompletionStatus, Manifest, OperatorEntry, SinkPreCommit
@@ -91,6 +92,7 @@ class JobDriver:
         timed_sources: Collection[str] = (),
         settings: DriverSettings | None = None,
         compactor: Compactor | None = None,
+        clean_up: CleanUp = lambda manifest: None,
         upkeep_executor: Executor | None = None,
     ) -> None:
         self._backend = backend
@@ -101,6 +103,7 @@ class JobDriver:
         self._timed_sources = tuple(timed_sources)
         self._settings = settings or DriverSettings()
         self._compactor = compactor or self._compact_here
+        self._clean_up = clean_up
         self._upkeep_executor = upkeep_executor
         self._mine: GenerationRecord | None = None
         self._upkeep: Upkeep | None = None
@@ -123,6 +126,7 @@ class JobDriver:
             retention=self._settings.retention,
             compaction=self._settings.compaction,
             compactor=self._compactor,
+            clean_up=self._clean_up,
             executor=self._upkeep_executor,
         )
         return self._recover()
@@ -272,9 +276,11 @@ class JobDriver:
         reached = {source.source: source.watermark_us for source in parent.sources}
         return job_watermark(parent.watermark_us, [reached.get(name) for name in self._timed_sources])
 
-    def _compact_here(self, manifest: Manifest, operator_id: str) -> Mapping[int, tuple[CompactedFiles, ...]]:
-        policy = self._settings.compaction
-        return self._backend.compact_operator(self._job.job_id, operator_id, manifest.epoch, policy).merges
+    def _compact_here(
+        self, manifest: Manifest, operator_id: str, mine: GenerationRecord
+    ) -> Mapping[int, tuple[CompactedFiles, ...]]:
+        policy = self._settings.compaction or CompactionPolicy()
+        return compact_operator(self._backend, manifest, operator_id, mine, policy).merges
 
 
 class _Clock:

@@ -32,6 +32,11 @@ class EpochProgress:
         """Rows read from all sources."""
         return sum(self.rows.values())
 
+    @property
+    def files_written(self) -> int:
+        """State files that this epoch has written."""
+        return sum(step.files_written for step in self.operators.values())
+
     def __str__(self) -> str:
         late = sum(self.late_rows.values())
         return (
@@ -84,5 +89,6 @@ def _summed(reports: Iterable[SubtaskReport]) -> dict[str, StepMetrics]:
                 so_far.rows_out + part.rows_out,
                 so_far.bytes_written + part.bytes_written,
                 max(so_far.checkpoint_ms, part.checkpoint_ms),
+                so_far.files_written + part.files_written,
             )
     return sums

@@ -21,8 +21,14 @@ from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.tables.job_objects import JobObjects
 from lakestate.tables.lifecycle import CompactedFiles
 
-Compactor = Callable[[Manifest, str], Mapping[int, tuple[CompactedFiles, ...]]]
+Compactor = Callable[[Manifest, str, GenerationRecord], Mapping[int, tuple[CompactedFiles, ...]]]
 """Merges what is worth it in one operator, and says what each subtask swaps in."""
+
+CleanUp = Callable[[Manifest], None]
+"""Clears away what dead attempts left in the sinks, once the epoch is committed."""
+
+CLEAN_UP_EPOCHS = 100
+"""Sinks are cleaned up at the start, and every so many epochs."""
 
 _log = logging.getLogger("lakestate.upkeep")
 
@@ -39,6 +45,7 @@ class Upkeep:
         retention: RetentionPolicy,
         compaction: CompactionPolicy | None,
         compactor: Compactor,
+        clean_up: CleanUp,
         executor: Executor | None = None,
     ) -> None:
         self._job = job
@@ -47,6 +54,8 @@ class Upkeep:
         self._retention = retention
         self._compaction = compaction
         self._compactor = compactor
+        self._clean_up = clean_up
+        self._is_clean = False
         self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="lakestate-upkeep")
         self._running: Future[None] | None = None
         self._lock = Lock()
@@ -85,16 +94,23 @@ class Upkeep:
         return False
 
     def _run(self, manifest: Manifest) -> None:
+        if not self._is_clean or manifest.epoch % CLEAN_UP_EPOCHS == 0:
+            self._clean_up(manifest)
+            self._is_clean = True
         plan = retain(self._job, self._mine, self._retention, self._ambient)
         if isinstance(plan, RetentionRefused):
             _log.warning("nothing of job %s was collected: %s", self._job.job_id, plan.damages)
         found = {
             entry.operator_id: merges
             for entry in manifest.operators
-            if self._is_worth_merging(entry) and (merges := self._compactor(manifest, entry.operator_id))
+            if self._is_worth_merging(entry) and (merges := self._merged(manifest, entry.operator_id))
         }
         with self._lock:
             self._merges = found
+
+    def _merged(self, manifest: Manifest, operator_id: str) -> dict[int, tuple[CompactedFiles, ...]]:
+        found = self._compactor(manifest, operator_id, self._mine)
+        return {index: merges for index, merges in found.items() if merges}
 
     def _is_worth_merging(self, entry: OperatorEntry) -> bool:
         """Look at the subtask with the most files, because the others are like it."""

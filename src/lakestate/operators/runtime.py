@@ -80,6 +80,7 @@ class SubtaskRun:
                 rows_out=progress.rows_out[number],
                 bytes_written=progress.checkpoints[number].entry.summary.bytes_written,
                 checkpoint_ms=progress.checkpoint_ms[number],
+                files_written=progress.checkpoints[number].files_written,
             )
             for number, link in enumerate(self._stage.links)
         }

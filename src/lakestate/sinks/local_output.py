@@ -16,6 +16,7 @@ from pathlib import Path
 from lakestate.errors import CorruptionError, NotFoundError
 from lakestate.storage.local_errors import reading, writing
 from lakestate.storage.local_files import FileTree, fsync_folder
+from lakestate.storage.local_objects import object_file
 from lakestate.storage.object_path import RESERVED, checked_path
 
 OPEN_FOLDER = f"{RESERVED}/open"
@@ -102,7 +103,7 @@ class LocalOutput:
 
     def publish(self, temporary: str, path: str, size_bytes: int) -> None:
         """Show a finished file under its own name. Doing it again is success."""
-        hidden, target = self._hidden(temporary), self._tree.root / checked_path(path)
+        hidden, target = self._hidden(temporary), object_file(self._tree.root, path, path)
         if _size(target) == size_bytes:
             return
         found = _size(hidden)

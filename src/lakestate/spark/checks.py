@@ -56,7 +56,7 @@ def check_types(graph: Graph, schemas: Schemas) -> None:
 
 def check_stored(graph: Graph, manifest: Manifest, objects: JobObjects, dropped: Collection[str]) -> None:
     """Every stored table can be read by what is declared now, or nothing starts."""
-    declared = {node.step_id: _tables(node) for node in graph.steps}
+    declared = {node.step_id: tables_of(node) for node in graph.steps}
     forgotten = sorted(
         entry.operator_id for entry in manifest.operators if entry.operator_id not in {*declared, *dropped}
     )
@@ -99,7 +99,8 @@ def _check_tables(tables: Sequence[Table], stored: Any, where: str) -> None:
         check_compatible(by_name[config.name], config, where)
 
 
-def _tables(node: ApplyNode | SinkNode) -> Sequence[Table]:
+def tables_of(node: ApplyNode | SinkNode) -> Sequence[Table]:
+    """The state tables of an operator or a sink."""
     return state_tables(node.operator) if isinstance(node, ApplyNode) else node.sink.tables()
 
 

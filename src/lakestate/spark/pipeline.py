@@ -20,7 +20,8 @@ from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.names import checked_name
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.sinks.sink import Sink
-from lakestate.spark.checks import check_names, check_stored, check_types
+from lakestate.spark.checks import check_names, check_stored, check_types, tables_of
+from lakestate.spark.compaction import SparkCompactor
 from lakestate.spark.compiled import compiled
 from lakestate.spark.graph import (
     ApplyNode,
@@ -37,7 +38,7 @@ from lakestate.spark.graph import (
 )
 from lakestate.spark.query import PipelineQuery
 from lakestate.spark.schemas import Schemas
-from lakestate.spark.sink_step import committer_of
+from lakestate.spark.sink_step import clean_up_of, committer_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -182,7 +183,15 @@ class Pipeline:
             {node.step_id: committer_of(node.sink, self._job_id) for node in self._graph.sinks},
             timed_sources=[node.name for node in self._graph.sources if node.event_time is not None],
             settings=self._settings,
+            compactor=self._compactor(),
+            clean_up=clean_up_of({node.step_id: node.sink for node in self._graph.sinks}, self._job_id),
         )
+
+    def _compactor(self) -> SparkCompactor | None:
+        policy = self._settings.compaction
+        session = self._graph.sources[0].frame.sparkSession
+        tables = {node.step_id: tables_of(node) for node in self._graph.steps}
+        return None if policy is None else SparkCompactor(session, self._backend, policy, tables)
 
     def _newest(self) -> Manifest | None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.errors import InvalidInputError, LakestateError, OperatorError
 from lakestate.operators.checked_output import fitted
 from lakestate.operators.steps import StepScope
-from lakestate.protocol.metadata import SinkPreCommit
+from lakestate.protocol.metadata import Manifest, SinkPreCommit
 from lakestate.protocol.publication import CommitPermit
 from lakestate.sinks.sink import Sink, SinkContext, SinkWriter
 from lakestate.tables.lifecycle import Table
@@ -88,6 +88,18 @@ class RunningSink:
     def abandon(self) -> None:
         """Let go of the writer."""
         self._writer.abandon()
+
+
+def clean_up_of(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest], None]:
+    """What the driver calls beside the stream to clear away what dead attempts left in sinks."""
+
+    def clean_up(manifest: Manifest) -> None:
+        for pre_commit in manifest.sinks:
+            if pre_commit.sink_id in sinks:
+                parts = decode_pre_commits(pre_commit.data, f"manifest of epoch {manifest.epoch}")
+                sinks[pre_commit.sink_id].committer().clean_up(job_id, manifest.epoch, parts)
+
+    return clean_up
 
 
 def committer_of(sink: Sink, job_id: str) -> Committer:

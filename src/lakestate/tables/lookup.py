@@ -101,7 +101,8 @@ def _lower_bound(run: Run, keys: np.ndarray) -> np.ndarray:
         further = np.minimum(before + step, len(run) - 1)
         before = np.where(run.keys[further] < keys, further, before)
         step >>= 1
-    return before + (run.keys[before] < keys)
+    places: np.ndarray = before + (run.keys[before] < keys)
+    return places
 
 
 def first_places(

@@ -34,6 +34,7 @@ class SubtaskCheckpoint:
     entry: SubtaskEntry
     watermark_us: int | None
     commit_data: Mapping[str, bytes]
+    files_written: int = 0
 
 
 class TableManager:
@@ -162,6 +163,7 @@ class TableManager:
                 for name, done in finished.items()
                 if done.files.commit_data is not None
             },
+            files_written=sum(file.epoch == epoch for table in metadata.tables for file in table.files),
         )
 
     def _write_tables(self, epoch: Epoch) -> dict[str, FinishedTable]:

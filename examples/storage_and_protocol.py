@@ -1,4 +1,4 @@
-"""Lakestate's storage and protocol layers at work on local files. Run it with `make demo`.
+"""Lakestate's storage and protocol layers at work on local files, without Spark.
 
 A very small job counts orders per user. It has two subtasks and no Spark: this file plays the
 driver and the subtasks itself, so that every step of an epoch's life can be seen on disk.
@@ -322,7 +322,7 @@ def name_a_damaged_file(root: Path, driver: Driver) -> None:
 
 def main() -> None:
     """Run all steps in a fresh directory."""
-    root = Path(tempfile.gettempdir()) / "lakestate-demo"
+    root = Path(tempfile.gettempdir()) / "lakestate-storage-and-protocol"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()
     store = open_store(f"file://{root}")

@@ -1,0 +1,164 @@
+"""The auction house as a Spark stream: `spark.readStream.format("lakestate-auctions")`.
+
+Offsets are plain JSON, `{"row": 50000}`: the number of the next row. Tasks make the rows of their
+range as Arrow batches; nothing is stored, and a range read again is the same range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from lakestate.errors import InvalidInputError
+from lakestate.tables.schema import columns_of
+from lakestate.testing.auctions import AuctionHouse, AuctionKind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+ARROW_ROWS = 65_536
+"""Rows of one Arrow batch: few enough that a task's memory does not follow the batch's size."""
+
+
+@dataclass(frozen=True)
+class AuctionRead:
+    """What is read, from checked options."""
+
+    kind: AuctionKind = AuctionKind.BIDS
+    seed: int = 0
+    rows_per_batch: int = 10_000
+    rows: int | None = None
+    partitions: int = 2
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> AuctionRead:
+        """Options as Spark hands them over: strings.
+
+        >>> AuctionRead.from_options({"seed": "7", "rows": "100"})
+        AuctionRead(kind=<AuctionKind.BIDS: 'bids'>, seed=7, rows_per_batch=10000, rows=100, partitions=2)
+        >>> AuctionRead.from_options({"rowsPerBatch": "0"})
+        Traceback (most recent call last):
+        lakestate.errors.InvalidInputError: not an option's value: rowsPerBatch; found 0; ...
+        """
+        return cls(
+            kind=AuctionKind.of(options.get("kind", cls.kind)),
+            seed=_number(options, "seed", cls.seed, least=0),
+            rows_per_batch=_number(options, "rowsPerBatch", cls.rows_per_batch, least=1),
+            rows=_number(options, "rows", 0, least=0) if "rows" in options else None,
+            partitions=_number(options, "partitions", cls.partitions, least=1),
+        )
+
+
+class AuctionDataSource(DataSource):
+    """Rows of one kind as a stream, endless or up to a number of rows.
+
+    Options: `kind` (bids, auctions or persons), `seed`, `rowsPerBatch` (rows of a micro-batch),
+    `rows` (where the stream ends; `availableNow` needs it), `partitions` (tasks of a micro-batch).
+
+        spark.dataSource.register(AuctionDataSource)
+        bids = spark.readStream.format("lakestate-auctions").option("rowsPerBatch", 50_000).load()
+
+    >>> AuctionDataSource.name()
+    'lakestate-auctions'
+    >>> AuctionDataSource({"kind": "persons"}).schema()
+    'id bigint, name string, email string, city string, ts timestamp'
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._read = AuctionRead.from_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "lakestate-auctions"
+
+    def schema(self) -> str:
+        """The columns of the kind."""
+        return ", ".join(map(str, columns_of(self._read.kind.schema, what="auction")))
+
+    def streamReader(self, schema: StructType) -> AuctionStreamReader:  # noqa: N802
+        """A reader for one query."""
+        return AuctionStreamReader(self._read)
+
+
+class AuctionRange(InputPartition):
+    """Rows from `start` up to, and without, `stop`, for one task."""
+
+    def __init__(self, start: int, stop: int) -> None:
+        super().__init__((start, stop))
+        self.start = start
+        self.stop = stop
+
+
+class AuctionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans ranges of rows on the driver and makes their rows in tasks.
+
+    >>> reader = AuctionStreamReader(AuctionRead(rows=25, rows_per_batch=10))
+    >>> reader.latestOffset({"row": 20}, reader.getDefaultReadLimit())
+    {'row': 25}
+    >>> [part.value for part in reader.partitions({"row": 20}, {"row": 25})]
+    [(20, 22), (22, 25)]
+    """
+
+    def __init__(self, read: AuctionRead) -> None:
+        self._read = read
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """The first row."""
+        return {"row": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """One micro-batch."""
+        return ReadMaxRows(self._read.rows_per_batch)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Refuse a stream without end, which would never be all read."""
+        if self._read.rows is None:
+            raise InvalidInputError(
+                "an endless stream of auctions cannot be read with availableNow",
+                action="give the option rows",
+            )
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """How far the next micro-batch reads. The whole rest only if there is an end."""
+        end = self._read.rows
+        if isinstance(limit, ReadMaxRows):
+            stop = start["row"] + limit.max_rows
+        else:
+            stop = start["row"] + self._read.rows_per_batch if end is None else end
+        # Never back: a restart may come with a nearer end than what was read before.
+        return {"row": max(start["row"], stop if end is None else min(stop, end))}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """The range cut into one part for each task; none without rows."""
+        count = end["row"] - start["row"]
+        cuts = [
+            start["row"] + count * part // self._read.partitions for part in range(self._read.partitions + 1)
+        ]
+        return [AuctionRange(first, last) for first, last in pairwise(cuts) if first < last]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Make the rows of one part."""
+        assert isinstance(partition, AuctionRange)
+        house = AuctionHouse(self._read.seed)
+        for first in range(partition.start, partition.stop, ARROW_ROWS):
+            yield house.rows(self._read.kind, first, min(first + ARROW_ROWS, partition.stop))
+
+
+def _number(options: Mapping[str, Any], name: str, default: int, *, least: int) -> int:
+    text = str(options.get(name, default))
+    if not text.isdecimal() or int(text) < least:
+        raise InvalidInputError(
+            "not an option's value",
+            object_name=name,
+            found=text,
+            expected=f"a whole number of at least {least}",
+        )
+    return int(text)
