@@ -5,9 +5,9 @@ The resumable one makes a checkpoint every 250,000 rows, and goes on from it as 
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,7 @@ from lakestate.sinks.parquet_segment import ParquetSettings
 
 EPOCHS = 8
 EPOCH_ROWS = 250_000
-ROUNDS = 5
+ROUNDS = 6
 RATIO_MAX = 1.15
 
 
@@ -40,17 +40,15 @@ def batches() -> list[pa.RecordBatch]:
     return [rows.slice(start, EPOCH_ROWS) for start in range(0, count, EPOCH_ROWS)]
 
 
-def plain(path: Path, rows: list[pa.RecordBatch]) -> float:
-    started = time.perf_counter()
-    with pq.ParquetWriter(path, rows[0].schema, compression="zstd", write_page_index=True) as writer:
+def plain(root: Path, rows: list[pa.RecordBatch]) -> None:
+    path, schema = root / "plain.parquet", rows[0].schema
+    with pq.ParquetWriter(path, schema, compression="zstd", write_page_index=True) as writer:
         for batch in rows:
             writer.write_batch(batch)
-    return time.perf_counter() - started
 
 
-def resumable(root: Path, rows: list[pa.RecordBatch]) -> float:
+def resumable(root: Path, rows: list[pa.RecordBatch]) -> None:
     """Encoding and decoding the checkpoint is part of it; syncing the disk is, too."""
-    started = time.perf_counter()
     settings, schema = ParquetSettings("zstd"), rows[0].schema
     writer = ParquetLocalWriter(root, "hidden.parquet", "final.parquet", schema, settings)
     for number, batch in enumerate(rows):
@@ -60,23 +58,33 @@ def resumable(root: Path, rows: list[pa.RecordBatch]) -> float:
         stored = msgspec.msgpack.decode(record, type=CurrentFileRecovery)
         writer = ParquetLocalWriter.recover(root, stored, schema, settings, attempt=str(number))
     writer.close()
-    return time.perf_counter() - started
+
+
+def timed(
+    write: Callable[[Path, list[pa.RecordBatch]], None], rows: list[pa.RecordBatch]
+) -> tuple[float, float]:
+    """Seconds by the clock, and seconds of CPU, which other work on the machine changes less."""
+    with tempfile.TemporaryDirectory() as folder:
+        clock, cpu = time.perf_counter(), time.process_time()
+        write(Path(folder), rows)
+        return time.perf_counter() - clock, time.process_time() - cpu
 
 
 def main() -> None:
     rows = batches()
-    pairs = []
-    for _ in range(ROUNDS):
-        with tempfile.TemporaryDirectory() as folder:
-            pairs.append((plain(Path(folder) / "plain.parquet", rows), resumable(Path(folder), rows)))
-    best_plain, best_ours = min(first for first, _ in pairs), min(second for _, second in pairs)
-    ratio = best_ours / best_plain
-    median = statistics.median(second / first for first, second in pairs)
+    found: dict[str, list[tuple[float, float]]] = {"plain": [], "resumable": []}
+    for number in range(ROUNDS):
+        # Whoever comes second may find a busier disk.
+        order = [("plain", plain), ("resumable", resumable)]
+        for name, write in order if number % 2 else reversed(order):
+            found[name].append(timed(write, rows))
     print(f"{EPOCHS * EPOCH_ROWS:,} rows, a checkpoint every {EPOCH_ROWS:,}, best of {ROUNDS}:")
-    print(f"plain pq.ParquetWriter      {best_plain * 1000:8.0f} ms")
-    print(f"ParquetLocalWriter          {best_ours * 1000:8.0f} ms")
-    verdict = "within" if ratio <= RATIO_MAX else "MISSED"
-    print(f"ratio {ratio:.3f} (median of pairs {median:.3f}); target at most {RATIO_MAX}: {verdict}")
+    best = {name: [min(column) for column in zip(*times, strict=True)] for name, times in found.items()}
+    for name, (clock, cpu) in best.items():
+        print(f"{name:<10} {clock * 1000:8.0f} ms by the clock {cpu * 1000:8.0f} ms of CPU")
+    clock_ratio, cpu_ratio = (ours / theirs for ours, theirs in zip(*reversed(best.values()), strict=True))
+    verdict = "within" if clock_ratio <= RATIO_MAX else "MISSED"
+    print(f"ratio {clock_ratio:.3f} by the clock, {cpu_ratio:.3f} of CPU; at most {RATIO_MAX}: {verdict}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Python workers are started by the JVM: they need this interpreter, and this source tree.
     root = Path(__file__).parents[2]
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(root / "src"), str(root)])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(root / "src"), str(root), str(Path(__file__).parent)])
     session = (
         sql.SparkSession.builder.appName("lakestate tests")
         .master("local[2,4]")

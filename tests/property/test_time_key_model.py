@@ -10,9 +10,16 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 from tests.support.time_key_job import TimeKeyJob
 
 from lakestate.protocol.key_ranges import key_range_of
@@ -242,10 +249,17 @@ STEPS = settings(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-for machine in (TimeKeyMachine, FineKeyMachine, CollidingMachine, CollidingFineKeyMachine):
-    machine.TestCase.settings = STEPS
+MACHINES = (TimeKeyMachine, FineKeyMachine, CollidingMachine, CollidingFineKeyMachine)
+for _machine in MACHINES:
+    _machine.TestCase.settings = STEPS
 
 TestAKeyOfTwoColumns = TimeKeyMachine.TestCase
 TestAKeyFinerThanTheRoute = FineKeyMachine.TestCase
 TestKeysThatCollide = CollidingMachine.TestCase
 TestFineKeysThatCollide = CollidingFineKeyMachine.TestCase
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("machine", MACHINES)
+def test_long_lives_of_the_table(machine: type[TimeKeyMachine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(STEPS, max_examples=100, stateful_step_count=60))

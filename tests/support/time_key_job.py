@@ -9,6 +9,8 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from lakestate.ambient import SystemAmbient
 from lakestate.codec import decode_subtask, encode_subtask
 from lakestate.protocol.compaction import CompactionPolicy
@@ -20,12 +22,10 @@ from lakestate.tables.context import TableContext
 from lakestate.tables.job_objects import JobObjects
 from lakestate.tables.layout import conformed
 from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig
+from lakestate.tables.time_key import TimeKeyTable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakestate.storage.run_cache import RunCache
-    from lakestate.tables.time_key import TimeKeyTable
     from lakestate.tables.time_key_view import TimeKeyState
 
 EAGER = CompactionPolicy(files_min=2, files_max=2, size_floor_bytes=1 << 30)
@@ -143,3 +143,28 @@ class TimeKeyJob:
         subtask.files = done.files
         subtask.context = replace(subtask.context, watermark_us=self.watermark_us)
         subtask.state.checkpointed(done.files, subtask.context)
+
+
+TS = pa.timestamp("us", tz="UTC")
+
+
+def clicks(**options: object) -> TimeKeyTable:
+    return TimeKeyTable("clicks", key="user string", value="n bigint, ts timestamp", **options)
+
+
+def rows(*given: tuple[str | None, int, int]) -> pa.Table:
+    """Rows of `clicks`: user, n, time."""
+    users, numbers, times = zip(*given, strict=True)
+    return pa.table({"user": pa.array(users, pa.string()), "n": pa.array(numbers), "ts": pa.array(times, TS)})
+
+
+def users(*names: str | None) -> pa.Table:
+    return pa.table({"user": pa.array(names, pa.string())})
+
+
+def numbers(table: pa.Table) -> list[int]:
+    return table.column("n").to_pylist()
+
+
+def scanned(job: TimeKeyJob) -> list[int]:
+    return sorted(int(row["n"]) for row in job.rows())

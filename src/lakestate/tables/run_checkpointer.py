@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch, FileRef
+from lakestate.storage.parallel import InlineExecutor, is_one_at_a_time
 from lakestate.tables.context import TableContext
 from lakestate.tables.layout import RunLayout
 from lakestate.tables.lifecycle import FinishedTable
@@ -19,9 +20,14 @@ from lakestate.tables.run_files import write_run
 WRITERS_MAX = 4
 
 
-@cache
 def writers() -> Executor:
-    """The threads of this process that encode and upload. Parquet and sockets release the GIL."""
+    """What encodes and uploads: threads of this process, unless nothing may run in parallel."""
+    return InlineExecutor() if is_one_at_a_time() else _threads()
+
+
+@cache
+def _threads() -> Executor:
+    # Parquet and sockets release the GIL.
     return ThreadPoolExecutor(WRITERS_MAX, thread_name_prefix="lakestate-write")
 
 

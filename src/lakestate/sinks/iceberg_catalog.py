@@ -1,0 +1,136 @@
+"""Which Iceberg catalog, as a value that can be shipped, and the catalog itself once per process.
+
+pyiceberg is imported here and nowhere before: a pipeline without Iceberg does not need it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from lakestate.errors import InvalidInputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+CATALOG_FILE = "catalog.db"
+_LOCK_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class IcebergCatalog:
+    """How to reach a catalog: its name, and properties as pyiceberg knows them.
+
+    Picklable, and never shows a credential.
+
+    >>> IcebergCatalog("prod", {"type": "rest", "uri": "https://catalog", "token": "s3cr3t"})
+    IcebergCatalog('prod', properties=token, type, uri)
+    """
+
+    name: str = "lakestate"
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "properties", dict(self.properties))
+
+    def __repr__(self) -> str:
+        return f"IcebergCatalog({self.name!r}, properties={', '.join(sorted(self.properties)) or 'none'})"
+
+    def __hash__(self) -> int:
+        return hash((self.name, tuple(sorted(self.properties.items()))))
+
+    @classmethod
+    def sqlite(
+        cls, warehouse: str, *, file: str | None = None, name: str = "lakestate", **properties: str
+    ) -> IcebergCatalog:
+        """The embedded catalog: one SQLite file, in the warehouse unless it is said where.
+
+        >>> IcebergCatalog.sqlite("file:///data/warehouse").properties["uri"]
+        'sqlite:////data/warehouse/catalog.db?timeout=60'
+        """
+        root = local_path(warehouse)
+        if file is None and root is None:
+            raise InvalidInputError(
+                "an SQLite catalog is a local file, and the warehouse is not local",
+                object_name=warehouse,
+                action="say where the file is, with `file`, or configure a REST catalog",
+            )
+        path = Path(file) if file is not None else Path(root or "") / CATALOG_FILE
+        uri = f"sqlite:///{path}?timeout={_LOCK_TIMEOUT_S}"
+        return cls(name, {"type": "sql", "uri": uri, "warehouse": warehouse, **properties})
+
+    @classmethod
+    def rest(cls, uri: str, *, name: str = "lakestate", **properties: str) -> IcebergCatalog:
+        """A REST catalog.
+
+        >>> IcebergCatalog.rest("https://catalog", warehouse="prod").properties["type"]
+        'rest'
+        """
+        return cls(name, {"type": "rest", "uri": uri, **properties})
+
+    @classmethod
+    def of(cls, given: IcebergCatalog | Mapping[str, str] | str) -> IcebergCatalog:
+        """The catalog that a user means: a warehouse for the embedded one, or properties.
+
+        >>> IcebergCatalog.of({"name": "prod", "type": "rest", "uri": "https://catalog"}).name
+        'prod'
+        """
+        if isinstance(given, IcebergCatalog):
+            return given
+        if isinstance(given, str):
+            return cls.sqlite(given)
+        others = {key: value for key, value in given.items() if key != "name"}
+        return cls(given.get("name", "lakestate"), others)
+
+    def load(self) -> Catalog:
+        """The catalog, opened once in this process."""
+        return _loaded(self, os.getpid())
+
+
+def local_path(location: str) -> str | None:
+    """The path of a local location, or None if it is not local.
+
+    pyiceberg takes locations literally, so nothing is unescaped.
+
+    >>> local_path("file:///data/a%20b"), local_path("/data/x"), local_path("s3://bucket/x")
+    ('/data/a%20b', '/data/x', None)
+    """
+    for prefix in ("file://", "file:"):
+        if location.startswith(prefix):
+            return location.removeprefix(prefix)
+    return location if location.startswith("/") else None
+
+
+def store_url(location: str) -> str:
+    """The URL by which our stores reach a location.
+
+    >>> store_url("file:///data/a%20b"), store_url("s3a://bucket/x")
+    ('file:///data/a%2520b', 's3://bucket/x')
+    """
+    path = local_path(location)
+    if path is not None:
+        return f"file://{quote(path)}"
+    scheme, _, rest = location.partition("://")
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{quote(rest)}"
+
+
+# The process is part of the key: a connection must not be used on both sides of a fork.
+@cache
+def _loaded(catalog: IcebergCatalog, process: int) -> Catalog:
+    try:
+        pyiceberg = import_module("pyiceberg.catalog")
+    except ImportError as missing:
+        raise MissingExtraError(
+            "Iceberg tables need pyiceberg", action='install it with: pip install "lakestate[iceberg]"'
+        ) from missing
+    file = catalog.properties.get("uri", "").removeprefix("sqlite:///").partition("?")[0]
+    if catalog.properties.get("uri", "").startswith("sqlite:///") and file:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+    loaded: Catalog = pyiceberg.load_catalog(catalog.name, **catalog.properties)
+    return loaded

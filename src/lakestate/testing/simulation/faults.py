@@ -1,0 +1,130 @@
+"""What can go wrong in a simulation, how often, and the script of what did.
+
+Faults are drawn per store call. Every one that strikes is written down with the actor and the number
+of the call, so that a run can be repeated with exactly these faults, or with fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from random import Random
+
+from lakestate.testing.faults import Operation
+
+
+class Mishap(Enum):
+    """What goes wrong at one store call."""
+
+    CRASH_BEFORE = "the process dies before the store acts"
+    CRASH_AFTER = "the process dies after the store acted"
+    UNAVAILABLE = "429 or 503: the store does not act, and says so"
+    REQUEST_LOST = "the store does not act, and nobody can know"
+    ANSWER_LOST = "the store acts, and nobody can know"
+    LATE = "the caller gives up, and the request arrives minutes later"
+    TWICE = "the request arrives, and arrives once more minutes later"
+    STALL = "the process sleeps for an hour, and then goes on"
+    NAP = "the process sleeps for a minute"
+    EXECUTOR_LOST = "the host dies with everything on it, its run cache too"
+
+
+@dataclass(frozen=True)
+class FaultRates:
+    """How often each thing goes wrong, per store call, and between them per decision."""
+
+    crash_before: float = 0.0
+    crash_after: float = 0.0
+    unavailable: float = 0.0
+    request_lost: float = 0.0
+    answer_lost: float = 0.0
+    late: float = 0.0
+    twice: float = 0.0
+    stall: float = 0.0
+    nap: float = 0.0
+    executor_lost: float = 0.0
+    superseded: float = 0.0
+    """Per stage: an attempt that had completed is run again."""
+    second_driver: float = 0.0
+    """Per start: the next driver does not wait for this one to end."""
+
+    @staticmethod
+    def drawn(random: Random) -> FaultRates:
+        """Rates for one seed: some kinds often, most rarely, some never."""
+        scale = random.choice([0.002, 0.004, 0.008])
+        rates = {item.name: scale * random.choice([0, 0.3, 1, 2]) for item in fields(FaultRates)}
+        rates["superseded"] = random.choice([0.0, 0.05, 0.2])
+        rates["second_driver"] = random.choice([0.0, 0.3, 0.7])
+        return FaultRates(**rates)
+
+    def without(self, name: str) -> FaultRates:
+        """The same with one kind switched off."""
+        return replace(self, **{name: 0.0})
+
+
+@dataclass(frozen=True, order=True)
+class CallId:
+    """A store call: the actor, and the number of its call, counted from 1."""
+
+    actor: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.actor}:{self.number}"
+
+
+Script = Mapping[CallId, Mishap]
+_DRAWN = tuple(Mishap)
+_WRITES_ONLY = frozenset((Mishap.REQUEST_LOST, Mishap.ANSWER_LOST, Mishap.LATE, Mishap.TWICE))
+
+
+class FaultPlan:
+    """Decides at every call, by chance or by script, and remembers what it decided."""
+
+    def __init__(self, random: Random, rates: FaultRates, script: Script | None = None) -> None:
+        self.rates = rates
+        self.struck: dict[CallId, Mishap] = {}
+        self.is_on = True
+        self._random = random
+        self._script = script
+        thresholds = [getattr(rates, mishap.name.lower()) for mishap in _DRAWN]
+        self._bounds = [sum(thresholds[: index + 1]) for index in range(len(thresholds))]
+
+    def at(self, call: CallId, operation: Operation) -> Mishap | None:
+        """What goes wrong at this call, if anything."""
+        if not self.is_on:
+            return None
+        mishap = self._script.get(call) if self._script is not None else self._by_chance()
+        if mishap is None or (mishap in _WRITES_ONLY and not operation.writes):
+            return None
+        self.struck[call] = mishap
+        return mishap
+
+    def happens(self, rate: float) -> bool:
+        """Whether something that has no store call happens. Off in a scripted run without faults."""
+        return self.is_on and self._random.random() < rate
+
+    def _by_chance(self) -> Mishap | None:
+        drawn = self._random.random()
+        if drawn >= self._bounds[-1]:
+            return None
+        return next(mishap for mishap, bound in zip(_DRAWN, self._bounds, strict=True) if drawn < bound)
+
+
+def parsed_script(text: str) -> dict[CallId, Mishap]:
+    """A script from the command line.
+
+    >>> parsed_script("d1:17=crash_after,d2:3=late")[CallId("d2", 3)].name
+    'LATE'
+    """
+    script = {}
+    for item in filter(None, text.split(",")):
+        where, _, what = item.partition("=")
+        actor, _, number = where.rpartition(":")
+        script[CallId(actor, int(number))] = Mishap[what.upper()]
+    return script
+
+
+def shown_script(script: Script) -> str:
+    """A script for the command line."""
+    return ",".join(f"{call}={mishap.name.lower()}" for call, mishap in sorted(script.items()))

@@ -1,0 +1,185 @@
+"""A process of the simulated cluster: it has a name, a host, a clock, a store client; and it can die."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lakestate.coordinator.parquet_backend import ParquetBackend
+from lakestate.errors import OutcomeUnknownError, StorageUnavailableError
+from lakestate.storage.run_cache import RunCache
+from lakestate.storage.store import DanglingUpload, ObjectInfo, ObjectStore
+from lakestate.testing.faults import FaultyStore, Operation, SimulatedCrash
+from lakestate.testing.simulation.faults import CallId, Mishap
+from lakestate.testing.simulation.store import SimulatedStore
+
+if TYPE_CHECKING:
+    from lakestate.testing.simulation.world import World
+
+Answer = TypeVar("Answer")
+HOUR_MS = 3_600_000
+LATE_MS = 10 * 60_000
+SHUTDOWN_MS = 20 * HOUR_MS
+_UNCONDITIONAL = frozenset((Operation.PUT, Operation.DELETE, Operation.UPLOAD_PART, Operation.UPLOAD_ABORT))
+
+
+class Process:
+    """One process. Its crash ends every thread of it at its next store call."""
+
+    def __init__(self, world: World, name: str, host: str) -> None:
+        self.world = world
+        self.name = name
+        self.host = host
+        self.crashed = False
+        self.generation = 0
+        """That of the driver, once it has claimed; 0 for others."""
+        self._ids = count(1)
+        self._calls = count(1)
+        world.processes.append(self)
+
+    def now_ms(self) -> int:
+        """The simulated time."""
+        return self.world.scheduler.now_ms
+
+    def new_id(self) -> str:
+        """A name that nobody else gets."""
+        return f"{self.name}-{next(self._ids)}"
+
+    def client(self, store: SimulatedStore) -> ObjectStore:
+        """This process's way to a store."""
+        return ProcessStore(self, store)
+
+    def crash(self, moment: str) -> SimulatedCrash:
+        """Die."""
+        self.crashed = True
+        self.world.crashes += 1
+        self.world.note(f"{self.name} dies {moment}")
+        return SimulatedCrash(moment)
+
+    def call(self, operation: Operation, path: str, act: Callable[[], Answer]) -> Answer:
+        """One store call, with whatever the plan has in store for it."""
+        world = self.world
+        world.scheduler.pause()
+        self._check_alive()
+        mishap = world.faults.at(CallId(self.name, next(self._calls)), operation)
+        world.note_call(self, operation, path, mishap)
+        if mishap is Mishap.STALL or mishap is Mishap.NAP:
+            world.scheduler.sleep(HOUR_MS if mishap is Mishap.STALL else 60_000)
+            self._check_alive()
+        elif mishap is Mishap.EXECUTOR_LOST:
+            world.lose_host(self.host)
+            self._check_alive()
+        elif mishap is not None:
+            return self._mishap(mishap, operation, path, act)
+        return self._acted(operation, path, act)
+
+    def _acted(self, operation: Operation, path: str, act: Callable[[], Answer]) -> Answer:
+        self.world.acting = self
+        answer = act()
+        self.world.watch.after_call(self, operation, path)
+        return answer
+
+    def _mishap(self, mishap: Mishap, operation: Operation, path: str, act: Callable[[], Answer]) -> Answer:
+        match mishap:
+            case Mishap.CRASH_BEFORE:
+                raise self.crash(f"before {operation.value} {path}")
+            case Mishap.CRASH_AFTER:
+                self._acted(operation, path, act)
+                raise self.crash(f"after {operation.value} {path}")
+            case Mishap.UNAVAILABLE:
+                raise StorageUnavailableError("503: the store asks to slow down", object_name=path)
+            case Mishap.TWICE:
+                self.world.deliver_late(self, operation, path, act)
+                return self._acted(operation, path, act)
+            case Mishap.ANSWER_LOST:
+                self._acted(operation, path, act)
+            case Mishap.LATE:
+                self.world.deliver_late(self, operation, path, act)
+        raise self._lost(operation, path)
+
+    def _lost(self, operation: Operation, path: str) -> StorageUnavailableError | OutcomeUnknownError:
+        # A client repeats what is idempotent until it gives up; then it may or may not have happened.
+        if operation in _UNCONDITIONAL:
+            return StorageUnavailableError("the store did not answer in time", object_name=path)
+        return OutcomeUnknownError("the answer was lost", object_name=path, action="look before acting")
+
+    def _check_alive(self) -> None:
+        if self.crashed:
+            raise SimulatedCrash(f"{self.name} is dead already")
+
+
+class ProcessStore(FaultyStore):
+    """A store as one process sees it: every call may fail, and listings come in pages."""
+
+    def __init__(self, process: Process, inner: SimulatedStore) -> None:
+        super().__init__(inner)
+        self._process = process
+        self._inner = inner
+
+    def perform(self, operation: Operation, path: str, act: Callable[[], Answer]) -> Answer:
+        """Do one call as the process fares."""
+        return self._process.call(operation, path, act)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """A listing in pages: each is as the store is when it is asked for."""
+        size, after = self._process.world.page_size, ""
+        while True:
+            page = self.perform(
+                Operation.LIST, prefix, lambda start=after: self._page(prefix, start, size)  # type: ignore[misc]
+            )
+            yield from page
+            if len(page) < size:
+                return
+            after = page[-1].path
+
+    def _page(self, prefix: str, after: str, size: int) -> list[ObjectInfo]:
+        return [self._inner.head(path) for path in self._inner.paths(prefix, after, size)]
+
+
+class SimulatedBackend(ParquetBackend):
+    """A backend of one process over the simulated store."""
+
+    def __init__(self, process: Process, store: ObjectStore, cache: RunCache | None = None) -> None:
+        super().__init__("memory://simulated", ambient=process)
+        self.__dict__["_store"] = store
+        self.__dict__["cache"] = cache
+
+
+class ActorExecutor(Executor):
+    """Runs the work beside a driver's stream as an actor of its own, in the driver's process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._numbers = count(1)
+        self._running: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Begin the work; it goes on when the scheduler lets it."""
+        future: Future[Any] = Future()
+
+        def body() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except Exception as error:
+                self._process.world.judge(self._process, error)
+                future.set_exception(error)
+            except SimulatedCrash as crash:
+                future.set_exception(crash)
+                raise
+
+        self._running.append(future)
+        self._process.world.scheduler.spawn(f"{self._process.name}up{next(self._numbers)}", body)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the work."""
+        if wait:
+            scheduler = self._process.world.scheduler
+            scheduler.wait(lambda: all(future.done() for future in self._running), SHUTDOWN_MS)
+
+
+def dangling(store: SimulatedStore) -> list[DanglingUpload]:
+    """Uploads that nobody has completed or aborted."""
+    return list(store.uploads.list_dangling())

@@ -1,0 +1,148 @@
+"""`SimulatedStore`: an object store that is a dict, and tells an observer about every change.
+
+It passes the store contract, and works at once and without faults: what goes wrong on the way to it
+is `client`'s business. One thread at a time, which the scheduler sees to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from typing import Protocol
+
+from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.storage.object_path import checked_path, checked_prefix
+from lakestate.storage.store import (
+    AlreadyExists,
+    ByteRange,
+    Created,
+    CreateOutcome,
+    Data,
+    ObjectInfo,
+    StoredObject,
+    SwapConflict,
+    Swapped,
+    SwapOutcome,
+    Version,
+)
+from lakestate.testing.simulation.store_uploads import SimulatedUploads
+
+
+class Observer(Protocol):
+    """Is told about every change, after it happened."""
+
+    def written(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
+        """An object was created or replaced."""
+        ...
+
+    def deleted(self, store: SimulatedStore, path: str) -> None:
+        """An object that was there is gone."""
+        ...
+
+
+class SimulatedStore:
+    """Objects in memory, in order of path.
+
+    >>> store = SimulatedStore("docs")
+    >>> store.create("a", b"1")
+    Created(version=Version(token='1'))
+    >>> [info.path for info in store.list()]
+    ['a']
+    """
+
+    def __init__(
+        self, name: str, now_ms: Callable[[], int] = lambda: 0, observer: Observer | None = None
+    ) -> None:
+        self.name = name
+        self.now_ms = now_ms
+        self.observer = observer
+        self.uploads = SimulatedUploads(self)
+        self._objects: dict[str, tuple[StoredObject, int]] = {}
+        self._versions = count(1)
+
+    def __repr__(self) -> str:
+        return f"SimulatedStore({self.name!r})"
+
+    @property
+    def url(self) -> str:
+        """A root for people."""
+        return f"simulated://{self.name}"
+
+    def put(self, path: str, data: Data) -> ObjectInfo:
+        """Write the object."""
+        before = self._objects.get(checked_path(path))
+        self._objects[path] = (StoredObject(bytes(data), Version(str(next(self._versions)))), self.now_ms())
+        if self.observer is not None:
+            self.observer.written(self, path, bytes(data), None if before is None else before[0].data)
+        return self.head(path)
+
+    def get(self, path: str) -> StoredObject:
+        """The whole object."""
+        return self._found(path)[0]
+
+    def get_range(self, path: str, span: ByteRange) -> bytes:
+        """A part of the object."""
+        data = self.get(path).data
+        if span.start < 0 or span.length < 0 or span.start + span.length > len(data):
+            raise InvalidInputError(
+                "the range is not in the object",
+                object_name=f"{self.url}/{path}",
+                found=f"{len(data)} bytes",
+                expected=f"{span.length} bytes from {span.start}",
+            )
+        return data[span.start : span.start + span.length]
+
+    def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
+        """Several parts of the object."""
+        return [self.get_range(path, span) for span in spans]
+
+    def get_many(self, paths: Sequence[str]) -> list[StoredObject]:
+        """Several objects."""
+        return [self.get(path) for path in paths]
+
+    def head(self, path: str) -> ObjectInfo:
+        """What is known about the object."""
+        stored, modified_ms = self._found(path)
+        return ObjectInfo(path, len(stored.data), modified_ms, stored.version)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """A listing, taken at once."""
+        checked_prefix(prefix)
+        return iter([self.head(path) for path in self.paths(prefix)])
+
+    def paths(self, prefix: str = "", after: str = "", count_max: int | None = None) -> list[str]:
+        """The next paths of a listing in pages."""
+        found = sorted(path for path in self._objects if path.startswith(prefix) and path > after)
+        return found[:count_max]
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Delete the objects."""
+        for path in paths:
+            if self._objects.pop(checked_path(path), None) is not None and self.observer is not None:
+                self.observer.deleted(self, path)
+
+    def create(self, path: str, data: Data) -> CreateOutcome:
+        """Write the object only if there is none."""
+        existing = self._objects.get(checked_path(path))
+        return Created(self.put(path, data).version) if existing is None else AlreadyExists(existing[0])
+
+    def compare_and_swap(self, path: str, data: Data, expected: Version) -> SwapOutcome:
+        """Replace the object only if it has the expected version."""
+        existing = self._objects.get(checked_path(path))
+        if existing is None or existing[0].version != expected:
+            return SwapConflict(None if existing is None else existing[0])
+        return Swapped(self.put(path, data).version)
+
+    def copy(self, source: str, target: str) -> ObjectInfo:
+        """Copy the object."""
+        return self.put(target, self.get(source).data)
+
+    def contains(self, path: str) -> bool:
+        """Whether there is such an object."""
+        return path in self._objects
+
+    def _found(self, path: str) -> tuple[StoredObject, int]:
+        found = self._objects.get(checked_path(path))
+        if found is None:
+            raise NotFoundError("no such object", object_name=f"{self.url}/{path}")
+        return found
