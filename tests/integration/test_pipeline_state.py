@@ -57,11 +57,10 @@ def wait_for(reached: Callable[[], bool], query: ls.PipelineQuery, deadline_s: f
 
 
 def published(backend: ls.ParquetBackend) -> list[tuple[str, bytes]]:
-    """Every object of the job that makes an epoch what it is."""
+    """The records of the job. A manifest without one is an orphan that nobody reads."""
     store = backend.objects("totals").store
     names = sorted(info.path for info in store.list("totals/"))
-    kept = [name for name in names if "/epochs/" in name or name.endswith((".json", "manifest.pb"))]
-    return [(name, store.get(name).data) for name in kept]
+    return [(name, store.get(name).data) for name in names if name.endswith(".json")]
 
 
 def totals_pipeline(

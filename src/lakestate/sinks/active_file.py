@@ -111,7 +111,13 @@ class ActiveFile:
         """Wait until the finished file is durable; how to make it visible."""
         assert self._statistics is not None, "only a finished file can be committed"
         content = self._destination.complete()
-        return FilePreCommit(self.identity.path, self._destination.size_bytes, content, self._statistics)
+        return FilePreCommit(
+            self.identity.path,
+            self._destination.size_bytes,
+            content,
+            self._statistics,
+            self.identity.format,
+        )
 
     def abandon(self) -> None:
         """Let go of local resources."""

@@ -89,16 +89,7 @@ class FileSink(Sink):
 
     def tables(self) -> Sequence[Table]:
         """The open files, and what each epoch has to commit."""
-        return (
-            open_files_table(),
-            GlobalKeyedTable(
-                PRE_COMMITS,
-                key=str,
-                value=str,
-                two_phase_commit=True,
-                description="always empty: it carries what an epoch has to commit",
-            ),
-        )
+        return file_sink_tables()
 
     def check(self, schema: pa.Schema, event_time: str | None = None) -> None:
         """Refuse rows that cannot be written so, before anything starts."""
@@ -161,6 +152,20 @@ class FileSink(Sink):
     def __getstate__(self) -> dict[str, object]:
         """Without what is open: each process opens its own."""
         return {name: value for name, value in self.__dict__.items() if name not in _OPENED}
+
+
+def file_sink_tables() -> Sequence[Table]:
+    """The state of every sink that writes files."""
+    return (
+        open_files_table(),
+        GlobalKeyedTable(
+            PRE_COMMITS,
+            key=str,
+            value=str,
+            two_phase_commit=True,
+            description="always empty: it carries what an epoch has to commit",
+        ),
+    )
 
 
 _OPENED = ("store", "_local_output")

@@ -162,7 +162,9 @@ def _spec_field(term: PartitionTerm, number: int, schema: Schema) -> SpecField:
     transform = parse_transform(term.spelled_transform)
     if not transform.can_transform(source.field_type):
         raise InvalidInputError(
-            "a column cannot be partitioned so", object_name=term.column, found=f"{transform} of {source.field_type}"
+            "a column cannot be partitioned so",
+            object_name=term.column,
+            found=f"{transform} of {source.field_type}",
         )
     return SpecField(source.field_id, _PARTITION_IDS_START + number, transform, term.name)
 

@@ -33,6 +33,8 @@ class ParquetSettings:
 
     compression: str = "zstd"
     compression_level: int | None = None
+    decimals_as_integers: bool = False
+    """Store decimals of up to 18 digits as integers, as table formats want them."""
 
     def __post_init__(self) -> None:
         if self.compression not in COMPRESSIONS:
@@ -67,6 +69,7 @@ def encoded_segment(rows: pa.Table, offset: int, settings: ParquetSettings) -> S
         compression=settings.compression,
         compression_level=settings.compression_level,
         write_page_index=True,
+        store_decimal_as_integer=settings.decimals_as_integers,
     )
     assert sink.position == len(MAGIC), "the writer begins with the magic and nothing else"
     _advance(file, offset - len(MAGIC))

@@ -64,6 +64,8 @@ class FilePreCommit(msgspec.Struct, frozen=True):
     size_bytes: int
     content: Content
     statistics: FileStatistics
+    format: str = ""
+    """What the sink that began the file said about its rows; see `FileSink.format_of`."""
 
 
 class OpenReference(msgspec.Struct, frozen=True, array_like=True):

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakestate.errors import InvalidInputError
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch
 from lakestate.tables.context import TableContext, expired_before_us
@@ -20,6 +19,7 @@ from lakestate.tables.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout
 from lakestate.tables.lifecycle import EpochCheckpointer
 from lakestate.tables.lookup import ABSENT, positions, sorted_query
 from lakestate.tables.merge import last_rows, merged, slices
+from lakestate.tables.ownership import check_owned
 from lakestate.tables.run import Run
 from lakestate.tables.run_checkpointer import RunCheckpointer
 from lakestate.tables.run_files import Upgrade
@@ -129,7 +129,8 @@ class KeyedView:
         if not count:
             return
         run = last_rows(self._bag(keys, values, removed))
-        self._check_owned(run)
+        assert run.key_range is not None, "there is a row"
+        check_owned(run.key_range, self._layout.config.name, self._context.task)
         self._written.insert(0, run)
         # Like the stored runs, those of the epoch are merged when they are of similar size, so
         # that an epoch of many small batches does not search many small runs.
@@ -154,18 +155,6 @@ class KeyedView:
         arrays = [columns[name] for name in layout.schema.names]
         rows = pa.Table.from_arrays(arrays, schema=layout.schema)
         return Run(rows, layout)
-
-    def _check_owned(self, run: Run) -> None:
-        mine, found = self._context.task.key_range, run.key_range
-        if found is not None and not mine.contains(found):
-            raise InvalidInputError(
-                f"rows of another subtask were put into table {self._layout.config.name}",
-                object_name=str(self._context.task),
-                found=f"routing keys {found.first} to {found.last}",
-                expected=f"{mine.first} to {mine.last}",
-                action="the table's key, or its route_by, must be what the pipeline is keyed by, "
-                "with the same types",
-            )
 
     def _live(self, run: Run, places: np.ndarray) -> np.ndarray | None:
         """Which of some rows still count; None if all do."""
