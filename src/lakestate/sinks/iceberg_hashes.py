@@ -57,8 +57,8 @@ def _extents(
     wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     if not count:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), data
-    offsets = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[first : first + count + 1]
-    offsets = offsets.astype(np.int64)
+    stored = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[first : first + count + 1]
+    offsets: npt.NDArray[np.int64] = stored.astype(np.int64)
     return offsets[:-1], np.diff(offsets), data
 
 

@@ -109,9 +109,9 @@ def _moments(unit: str) -> tuple[Callable[[int], str], Callable[[str], int]]:
     """Numbers of periods since 1970, spelled as dates and times."""
 
     def spelled(number: int) -> str:
-        return str(np.datetime64(number, unit))
+        return str(np.array([number]).view(f"datetime64[{unit}]")[0])
 
     def read(text: str) -> int:
-        return int(np.datetime64(text, unit).astype(np.int64))
+        return int(np.array([text], f"datetime64[{unit}]").astype(np.int64)[0])
 
     return spelled, read

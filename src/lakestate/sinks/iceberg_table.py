@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -134,10 +135,8 @@ def created_table(
     """A new table for such rows; if somebody else is faster, theirs."""
     schema = pyarrow_to_schema(numbered_schema(rows))
     spec = partition_spec([PartitionTerm.of(each) for each in by], schema)
-    try:
+    with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
-    except NamespaceAlreadyExistsError:
-        pass
     try:
         return catalog.create_table(name, schema, partition_spec=spec, properties=dict(properties))
     except TableAlreadyExistsError:

@@ -169,4 +169,4 @@ def _truncated_decimal(value: Decimal, width: int) -> Decimal:
     number -= number % width
     digits = tuple(map(int, str(abs(number))))
     # Not by arithmetic: that would round to the precision of the context.
-    return Decimal((int(number < 0), digits, value.as_tuple().exponent))
+    return Decimal((int(number < 0), digits, int(value.as_tuple().exponent)))

@@ -63,6 +63,9 @@ class EpochRunner:
         for stage in self._pipeline.stages:
             output = frames.output(stage)
             found = reports_of(output)
+            if not found:
+                output = frames.output_of_no_rows(stage)
+                found = reports_of(output)
             reports += [SubtaskReport.decode(data) for data in found]
             if stage.exports:
                 kept.append((stage.stage.name, output, sorted(found)))

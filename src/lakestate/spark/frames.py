@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, Observation
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField, StructType
 
 from lakestate.coordinator.epoch_plan import EpochPlan
 from lakestate.protocol.key_ranges import subtask_sql
@@ -54,8 +55,24 @@ class EpochFrames:
 
     def output(self, stage: CompiledStage) -> DataFrame:
         """What the tasks of a stage give back. Exported rows are kept, and read again later."""
+        return self._run(stage, self._routed(stage))
+
+    def output_of_no_rows(self, stage: CompiledStage) -> DataFrame:
+        """The same over no rows, for a stage whose input Spark has found to be empty.
+
+        Spark then runs no task at all; but every subtask has to see the watermark, and to report.
+        """
+        names = stage.input_names
+        schemas, origin = self._pipeline.schemas, stage.stage.origin
+        sides = {"left": getattr(origin, "left", None), "right": getattr(origin, "right", None)}
+        schema = schemas.of(origin)
+        if names != ("",):
+            schema = StructType([StructField(name, schemas.of(sides[name])) for name in names])
+        return self._run(stage, schemas.no_rows(schema).repartition(self._pipeline.parallelism))
+
+    def _run(self, stage: CompiledStage, routed: DataFrame) -> DataFrame:
         task = SubtaskTask(stage.code, self._plan.for_subtasks(), stage.input_names, stage.exports)
-        frame = self._routed(stage).mapInArrow(task, stage.output)
+        frame = routed.mapInArrow(task, stage.output)
         if not stage.exports:
             return frame
         frame = self._keep(frame)
@@ -104,7 +121,7 @@ class EpochFrames:
     def _read(self, node: SourceNode) -> DataFrame:
         sources = self._pipeline.graph.sources
         if self._batch is None:
-            return self._pipeline.schemas.empty(node)
+            return self._pipeline.schemas.no_rows(self._pipeline.schemas.of(node))
         if len(sources) == 1:
             return self._batch
         column = source_column(next(number for number, known in enumerate(sources) if known is node))

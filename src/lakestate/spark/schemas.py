@@ -61,6 +61,11 @@ class Schemas:
         """No rows, with the columns of the node."""
         return self._session.createDataFrame([], self.of(node))
 
+    def no_rows(self, schema: StructType) -> DataFrame:
+        """No rows, but not so plainly that Spark leaves out the tasks that would read them."""
+        columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields]
+        return self._session.range(1).where(F.col("id") < 0).select(*columns)
+
     def _schema(self, node: Any) -> StructType:
         match node:
             case SourceNode():

@@ -21,8 +21,8 @@ from lakestate.storage.store import (
     ObjectInfo,
     StoredObject,
     SwapConflict,
-    Swapped,
     SwapOutcome,
+    Swapped,
     Version,
 )
 from lakestate.testing.simulation.store_uploads import SimulatedUploads

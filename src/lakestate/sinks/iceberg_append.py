@@ -1,0 +1,92 @@
+"""One append to an Iceberg table: files and properties in a single commit, tried exactly once.
+
+pyiceberg's own transaction would try again after a conflict, without asking whether the epoch has
+been committed meanwhile by somebody else; rows would be there twice. So retrying is not done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
+from pyiceberg.table.update.snapshot import _FastAppendFiles, _MergeAppendFiles
+from pyiceberg.utils.properties import property_as_bool
+
+
+class _FastAppend(_FastAppendFiles):
+    """Adds a manifest for each partition spec that files were begun with."""
+
+    def _manifests(self) -> list[ManifestFile]:
+        return self._process_manifests([*_added_manifests(self), *self._existing_manifests()])
+
+
+class _MergeAppend(_MergeAppendFiles):
+    """The same, merging small manifests as the table's properties say."""
+
+    def _manifests(self) -> list[ManifestFile]:
+        return self._process_manifests([*_added_manifests(self), *self._existing_manifests()])
+
+
+class TableAppend:
+    """An append that is prepared for a table as it was loaded."""
+
+    def __init__(
+        self,
+        table: Table,
+        files: Iterable[DataFile],
+        properties: Mapping[str, str],
+        summary: Mapping[str, str],
+    ) -> None:
+        self._table = table
+        self._properties = dict(properties)
+        merge = property_as_bool(
+            table.properties,
+            TableProperties.MANIFEST_MERGE_ENABLED,
+            TableProperties.MANIFEST_MERGE_ENABLED_DEFAULT,
+        )
+        kind = _MergeAppend if merge else _FastAppend
+        self._producer = kind(
+            Operation.APPEND, table.transaction(), table.io, snapshot_properties=dict(summary)
+        )
+        for file in files:
+            self._producer.append_data_file(file)
+
+    @property
+    def snapshot_id(self) -> int:
+        """The snapshot that this append makes."""
+        return self._producer.snapshot_id
+
+    def commit(self) -> None:
+        """Commit, if the table's main branch is still where it was. Raises what the catalog raises."""
+        updates, requirements = self._producer._commit()
+        uuid = AssertTableUUID(uuid=self._table.metadata.table_uuid)
+        self._table._do_commit(
+            (SetPropertiesUpdate(updates=self._properties), *updates), (*requirements, uuid)
+        )
+
+    def discard(self) -> None:
+        """Remove the manifests of an append that is known not to have happened."""
+        self._producer._clean_all_uncommitted()
+
+
+def _added_manifests(append: _FastAppendFiles) -> list[ManifestFile]:
+    files = sorted(append._added_data_files, key=lambda file: file.spec_id)
+    manifests = []
+    for spec_id, group in groupby(files, key=lambda file: file.spec_id):
+        with append.new_manifest_writer(append.spec(spec_id)) as writer:
+            for file in group:
+                writer.add(
+                    ManifestEntry.from_args(
+                        status=ManifestEntryStatus.ADDED,
+                        snapshot_id=append.snapshot_id,
+                        sequence_number=None,
+                        file_sequence_number=None,
+                        data_file=file,
+                    )
+                )
+        manifests.append(writer.to_manifest_file())
+    return manifests

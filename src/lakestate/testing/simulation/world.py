@@ -1,0 +1,135 @@
+"""`World`: the two stores, the clock, chance, and what has happened so far. One per run."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from lakestate.errors import CorruptionError, IncompatibleStateError, LakestateError
+from lakestate.storage.run_cache import RunCache
+from lakestate.testing.faults import Operation
+from lakestate.testing.simulation.faults import FaultPlan, Mishap, Script
+from lakestate.testing.simulation.process import LATE_MS, Process
+from lakestate.testing.simulation.scenario import Scenario
+from lakestate.testing.simulation.scheduler import Scheduler
+from lakestate.testing.simulation.store import SimulatedStore
+
+if TYPE_CHECKING:
+    from lakestate.testing.simulation.job import SimulatedJob
+    from lakestate.testing.simulation.watch import Watch
+
+STEPS_MAX = 60_000
+CACHE_BYTES = 50_000_000
+HOSTS = ("host-a", "host-b")
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+class World:
+    """Everything that the actors of one run share."""
+
+    watch: Watch
+
+    def __init__(
+        self,
+        seed: int,
+        scenario: Scenario,
+        job: SimulatedJob,
+        script: Script | None = None,
+        *,
+        traced: bool = False,
+    ) -> None:
+        self.seed = seed
+        self.scenario = scenario
+        self.job = job
+        self.work = Random(f"{seed}/work")
+        self.scheduler = Scheduler(Random(f"{seed}/turns"), scenario.switch_rate)
+        self.faults = FaultPlan(Random(f"{seed}/faults"), scenario.rates, script)
+        self.state = SimulatedStore("state", self._now_ms)
+        self.output = SimulatedStore("output", self._now_ms)
+        self.page_size = scenario.page_size
+        self.processes: list[Process] = []
+        self.acting: Process | None = None
+        self.steps = 0
+        self.crashes = 0
+        self.counts: Counter[str] = Counter()
+        self.violation: Violation | None = None
+        self.trace: list[str] | None = [] if traced else None
+        self.calls: list[tuple[str, str]] = []
+        self._caches = Path(tempfile.mkdtemp(prefix="lakestate-simulation-")) if scenario.is_cached else None
+
+    def close(self) -> None:
+        """Remove what is on disk."""
+        if self._caches is not None:
+            shutil.rmtree(self._caches, ignore_errors=True)
+
+    def note(self, event: str) -> None:
+        """Write an event down, if a trace is kept."""
+        if self.trace is not None:
+            self.trace.append(f"{self.scheduler.now_ms % 10**9:>9} {event}")
+
+    def note_call(self, process: Process, operation: Operation, path: str, mishap: Mishap | None) -> None:
+        """A store call begins."""
+        self.steps += 1
+        if mishap is not None:
+            self.counts[mishap.name.lower()] += 1
+        if self.trace is not None:
+            suffix = "" if mishap is None else f"  ** {mishap.value}"
+            self.note(f"{process.name:<12} {operation.value} {path}{suffix}")
+        if self.steps > STEPS_MAX:
+            self.fail("the job makes no progress", f"{STEPS_MAX} store calls and no end")
+
+    def fail(self, promise: str, found: object) -> None:
+        """A promise is broken: remember the first, and end the run."""
+        if self.violation is None:
+            self.violation = Violation(f"{promise}: {found}")
+            self.note(f"VIOLATION {promise}: {found}")
+        self.scheduler.stop()
+
+    def judge(self, process: Process, error: BaseException, *, is_zombie: bool = False) -> None:
+        """Whether a process may fail like this. Errors outside our tree are bugs anywhere."""
+        self.note(f"{process.name} ends: {type(error).__name__}: {error}")
+        if not isinstance(error, LakestateError):
+            self.fail("an error that nobody meant", f"{process.name}: {type(error).__name__}: {error}")
+        if isinstance(error, CorruptionError | IncompatibleStateError) and not is_zombie:
+            if not self.watch.is_overtaken(process) and not self.scenario.loses_part:
+                self.fail("the driver that has the job cannot read its state", f"{process.name}: {error}")
+
+    def cache_of(self, host: str) -> RunCache | None:
+        """The run cache of a host."""
+        return None if self._caches is None else RunCache(self._caches / host, CACHE_BYTES)
+
+    def lose_host(self, host: str) -> None:
+        """A host dies: its processes, and its cache."""
+        self.note(f"{host} is lost")
+        for process in self.processes:
+            if process.host == host and not process.crashed:
+                process.crash(f"with {host}")
+        if self._caches is not None:
+            shutil.rmtree(self._caches / host, ignore_errors=True)
+
+    def deliver_late(
+        self, process: Process, operation: Operation, path: str, act: Callable[[], Any]
+    ) -> None:
+        """A request that arrives when nobody waits for it any more."""
+
+        def arrive() -> None:
+            self.scheduler.sleep(1 + int(self.work.random() * LATE_MS))
+            self.note(f"{process.name:<12} {operation.value} {path}  ** arrives late")
+            self.acting = process
+            try:
+                act()
+            except LakestateError as refused:
+                self.note(f"refused: {refused}")
+
+        self.scheduler.spawn(f"late{self.steps}", arrive)
+
+    def _now_ms(self) -> int:
+        return self.scheduler.now_ms
