@@ -153,7 +153,7 @@ class TestLateRows:
             (None, {"source": 2}, {"source": 0}),
             (start_us + 90_000_000, {"source": 4}, {"source": 2}),
             (start_us + 190_000_000, {"source": 3}, {"source": 2}),
-            (start_us + 290_000_000, {}, {}),
+            (start_us + 290_000_000, {"source": 0}, {}),
         ]
         late = sorted(int((row["ts"] - START).total_seconds()) for row in read_output(tmp_path / "late"))
         assert late == [50, 89, 150, 189]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +17,7 @@ import pyarrow.dataset as ds
 import pytest
 from tests.support.sink_job import JOB, SCHEMA, DictView, SinkJob, expected_rows, numbered_rows
 
-from lakestate.errors import CorruptionError, InvalidInputError, NotFoundError
+from lakestate.errors import CorruptionError, InvalidInputError, NotFoundError, StorageUnavailableError
 from lakestate.protocol.values import Epoch
 from lakestate.sinks import EventTime, JsonLinesSink, ParquetSink, Roll
 from lakestate.sinks.file_sink import FileSink
@@ -173,18 +175,23 @@ def test_json_lines_go_on_across_epochs(
     assert [json.loads(line) for line in data.splitlines()] == expected
 
 
-def test_a_disk_that_fills_up_is_reported_and_nothing_is_visible(tmp_path: Path) -> None:
-    resource = pytest.importorskip("resource")
-    job = job_on(tmp_path, lambda url: ParquetSink(url, roll=NEVER, kept_row_bytes=0), 1, count=5_000)
+def test_a_disk_that_fills_up_is_reported_and_nothing_is_visible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_on(tmp_path, lambda url: ParquetSink(url, roll=NEVER, kept_row_bytes=0), 1)
     job.run_epoch()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
-    try:
-        with pytest.raises(Exception, match="the disk is full") as raised:
-            job.attempt(0).finish()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert type(raised.value).__name__ == "StorageUnavailableError"
+    written = os.write
+
+    def half_then_full(descriptor: int, data: memoryview) -> int:
+        if str(tmp_path) not in os.readlink(f"/proc/self/fd/{descriptor}"):
+            return written(descriptor, data)
+        if len(data) < 100:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written(descriptor, data[: len(data) // 2])
+
+    with monkeypatch.context() as patched, pytest.raises(StorageUnavailableError, match="the disk is full"):
+        patched.setattr(os, "write", half_then_full)
+        job.attempt(0).finish()
     assert files(tmp_path) == []
     job.run_to(3)
     assert rows(tmp_path) == expected_rows(job.rows, 3, 1)

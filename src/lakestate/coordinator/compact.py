@@ -22,15 +22,18 @@ class CompactedOperator:
     operator_id: str
     epoch: Epoch
     merges: dict[int, tuple[CompactedFiles, ...]]
+    replicated: tuple[CompactedFiles, ...] = ()
+    """Merges of tables that all subtasks share: each subtask drops the files it carries."""
 
     def of_subtask(self, subtask_index: int) -> tuple[CompactedFiles, ...]:
         """What a subtask hands to `TableManager.apply_compacted`."""
-        return self.merges.get(subtask_index, ())
+        return (*self.merges.get(subtask_index, ()), *self.replicated)
 
     @property
     def bytes_written(self) -> int:
         """The size of all merged files."""
-        return sum(merge.bytes_written for merges in self.merges.values() for merge in merges)
+        own = [merge for merges in self.merges.values() for merge in merges]
+        return sum(merge.bytes_written for merge in (*own, *self.replicated))
 
 
 def compact_operator(
@@ -50,16 +53,8 @@ def compact_operator(
     entry = manifest.operator(operator_id)
     objects = backend.objects(manifest.job_id)
     stored = [] if entry is None else objects.read_subtasks(entry.subtasks)
-    merges: dict[int, list[CompactedFiles]] = {}
-    for metadata in stored:
-        merges.setdefault(metadata.subtask_index, []).extend(work.subtask(metadata))
-    for merge in work.replicated(stored):
-        # A replicated table's files are spread over all subtasks; each drops its own.
-        for found in merges.values():
-            found.append(merge)
-    return CompactedOperator(
-        operator_id, manifest.epoch, {index: tuple(found) for index, found in merges.items()}
-    )
+    merges = {metadata.subtask_index: tuple(work.subtask(metadata)) for metadata in stored}
+    return CompactedOperator(operator_id, manifest.epoch, merges, tuple(work.replicated(stored)))
 
 
 def compact_subtask(

@@ -280,7 +280,8 @@ class JobDriver:
         self, manifest: Manifest, operator_id: str, mine: GenerationRecord
     ) -> Mapping[int, tuple[CompactedFiles, ...]]:
         policy = self._settings.compaction or CompactionPolicy()
-        return compact_operator(self._backend, manifest, operator_id, mine, policy).merges
+        done = compact_operator(self._backend, manifest, operator_id, mine, policy)
+        return {index: done.of_subtask(index) for index in range(self._steps[operator_id])}
 
 
 class _Clock:

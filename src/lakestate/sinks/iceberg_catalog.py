@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from lakestate.errors import InvalidInputError, MissingExtraError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CATALOG_FILE = "catalog.db"
 _LOCK_TIMEOUT_S = 60
+_SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class IcebergCatalog:
                 action="say where the file is, with `file`, or configure a REST catalog",
             )
         path = Path(file) if file is not None else Path(root or "") / CATALOG_FILE
-        uri = f"sqlite:///{path}?timeout={_LOCK_TIMEOUT_S}"
+        shown = str(path).replace("%", "%25").replace("?", "%3F")
+        uri = f"{_SQLITE}{shown}?timeout={_LOCK_TIMEOUT_S}"
         return cls(name, {"type": "sql", "uri": uri, "warehouse": warehouse, **properties})
 
     @classmethod
@@ -129,8 +131,8 @@ def _loaded(catalog: IcebergCatalog, process: int) -> Catalog:
         raise MissingExtraError(
             "Iceberg tables need pyiceberg", action='install it with: pip install "lakestate[iceberg]"'
         ) from missing
-    file = catalog.properties.get("uri", "").removeprefix("sqlite:///").partition("?")[0]
-    if catalog.properties.get("uri", "").startswith("sqlite:///") and file:
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
+    file = catalog.properties.get("uri", "").partition("?")[0]
+    if file.startswith(_SQLITE):
+        Path(unquote(file.removeprefix(_SQLITE))).parent.mkdir(parents=True, exist_ok=True)
     loaded: Catalog = pyiceberg.load_catalog(catalog.name, **catalog.properties)
     return loaded

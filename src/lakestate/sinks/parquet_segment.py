@@ -1,15 +1,19 @@
 """One row group of a Parquet file that is written piecemeal, in any process, at any offset.
 
-pyarrow writes whole files only. Here its writer believes that it has written everything before
-the offset already, so the row group's metadata holds offsets in the whole file. What the writer
-puts at the end, the footer, is kept apart: footers of all row groups merged make the file's own.
+pyarrow writes whole files only. Here the position of the file is moved behind the writer's back: it
+believes that it has written everything before the offset, so the row group's metadata holds offsets
+in the whole file. The footer that it puts at the end is kept apart: the footers of all row groups,
+merged, make the file's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +23,6 @@ from lakestate.errors import CorruptionError, InvalidInputError
 MAGIC = b"PAR1"
 COMPRESSIONS = ("none", "snappy", "gzip", "zstd", "lz4", "lz4_raw")
 _FOOTER_END_BYTES = 8
-_ZEROS = bytes(1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,7 @@ class ParquetSettings:
 class Segment:
     """The bytes of one row group, page indexes included, and the footer that describes it."""
 
-    body: tuple[pa.Buffer | bytes, ...]
-    size_bytes: int
+    body: bytes
     footer: bytes
 
 
@@ -57,26 +59,19 @@ def encoded_segment(rows: pa.Table, offset: int, settings: ParquetSettings) -> S
 
     >>> rows = pa.table({"n": [1, 2, 3]})
     >>> segment = encoded_segment(rows, len(MAGIC), ParquetSettings("none"))
-    >>> file = b"".join([MAGIC, *segment.body, trailing_footer([segment.footer])])
+    >>> file = b"".join([MAGIC, segment.body, trailing_footer([segment.footer])])
     >>> pq.read_table(pa.BufferReader(file)).equals(rows)
     True
     """
-    sink = _Tape()
-    file = pa.PythonFile(sink, mode="w")
-    writer = pq.ParquetWriter(
-        file,
-        rows.schema,
-        compression=settings.compression,
-        compression_level=settings.compression_level,
-        write_page_index=True,
-        store_decimal_as_integer=settings.decimals_as_integers,
-    )
-    assert sink.position == len(MAGIC), "the writer begins with the magic and nothing else"
-    _advance(file, offset - len(MAGIC))
-    sink.recording = True
-    writer.write_table(rows, row_group_size=max(1, len(rows)))
-    writer.close()
-    return _cut(sink)
+    with _scratch_file() as (path, descriptor):
+        with pa.OSFile(path, "wb") as file:
+            writer = _writer(file, rows.schema, settings)
+            assert file.tell() == len(MAGIC), "the writer begins with the magic and nothing else"
+            # The writer asks the file for its position; what is skipped takes no space.
+            os.lseek(file.fileno(), offset, os.SEEK_SET)
+            writer.write_table(rows, row_group_size=max(1, len(rows)))
+            writer.close()
+        return _cut(descriptor, offset)
 
 
 def trailing_footer(footers: Sequence[bytes]) -> bytes:
@@ -92,62 +87,38 @@ def merged_metadata(footers: Sequence[bytes]) -> pq.FileMetaData:
     return first
 
 
-class _Tape:
-    """What a `PythonFile` writes to: it counts everything and keeps what comes while recording."""
-
-    def __init__(self) -> None:
-        self.chunks: list[Any] = []
-        self.position = 0
-        self.recording = False
-        self.closed = False
-
-    def write(self, data: bytes | pa.Buffer) -> int:
-        if self.recording:
-            self.chunks.append(data)
-        self.position += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self.position
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def close(self) -> None:
-        self.closed = True
+def _writer(file: pa.NativeFile, schema: pa.Schema, settings: ParquetSettings) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        file,
+        schema,
+        compression=settings.compression,
+        compression_level=settings.compression_level,
+        write_page_index=True,
+    )
 
 
-def _advance(file: pa.PythonFile, count: int) -> None:
-    """Make the writer's position that of the whole file, by writing what is thrown away."""
-    view = memoryview(_ZEROS)
-    while count > 0:
-        file.write(view[:count])
-        count -= min(count, len(view))
+@contextmanager
+def _scratch_file() -> Iterator[tuple[str, int]]:
+    """A file that only this process sees, in memory where the system can: its path and descriptor."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("lakestate-row-group")
+        try:
+            yield f"/proc/self/fd/{descriptor}", descriptor
+        finally:
+            os.close(descriptor)
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            yield file.name, file.fileno()
 
 
-def _cut(sink: _Tape) -> Segment:
+def _cut(descriptor: int, offset: int) -> Segment:
     """Separate the row group from the footer behind it."""
-    end = b"".join(memoryview(chunk) for chunk in _last_chunks(sink.chunks, _FOOTER_END_BYTES))
-    footer_bytes = int.from_bytes(end[-8:-4], "little") + _FOOTER_END_BYTES
-    if end[-4:] != MAGIC:
-        raise CorruptionError("the Parquet writer did not end with its magic", found=repr(end[-8:]))
-    total = sum(map(len, sink.chunks))
-    body, footer, seen = [], [], 0
-    for chunk in sink.chunks:
-        inside = min(len(chunk), max(0, total - footer_bytes - seen))
-        view = memoryview(chunk)
-        body.append(chunk if inside == len(chunk) else bytes(view[:inside]))
-        footer.append(view[inside:])
-        seen += len(chunk)
-    return Segment(tuple(filter(len, body)), total - footer_bytes, b"".join(footer))
-
-
-def _last_chunks(chunks: Sequence[Any], count: int) -> Sequence[Any]:
-    start = len(chunks)
-    while start > 0 and count > 0:
-        start -= 1
-        count -= len(chunks[start])
-    return chunks[start:]
+    size = os.fstat(descriptor).st_size
+    with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as written:
+        if written[-len(MAGIC) :] != MAGIC or size < offset + _FOOTER_END_BYTES:
+            raise CorruptionError("the Parquet writer did not end with its magic", found=f"{size} bytes")
+        footer_start = size - _FOOTER_END_BYTES - int.from_bytes(written[-8:-4], "little")
+        return Segment(written[offset:footer_start], written[footer_start:])
 
 
 def _written(metadata: pq.FileMetaData) -> bytes:

@@ -150,9 +150,9 @@ class ParquetBatchBufferingWriter:
         """What would have to follow the bytes taken so far if the file ended now. Changes nothing."""
         footers = [piece.content for piece in self._footers]
         segment = self._encoded_rows() if self._row_bytes or not footers else None
-        body: tuple[bytes | pa.Buffer, ...] = () if segment is None else segment.body
+        body = b"" if segment is None else segment.body
         footers += [] if segment is None else [segment.footer]
-        trailing = b"".join([self._bytes.copied_from(0), *body, trailing_footer(footers)])
+        trailing = b"".join([self._bytes.copied_from(0), body, trailing_footer(footers)])
         return trailing, FileStatistics.of(merged_metadata(footers))
 
     def finish(self) -> FileStatistics:
@@ -177,8 +177,7 @@ class ParquetBatchBufferingWriter:
 
     def _end_row_group(self) -> None:
         segment = self._encoded_rows()
-        for chunk in segment.body:
-            self._bytes.append(chunk)
+        self._bytes.append(segment.body)
         self._footers.append(Piece(self._numbers.take(), PieceKind.FOOTER, segment.footer))
         self._encoded_row_bytes += self._row_bytes
         self._kept, self._rows, self._row_bytes = [], [], 0

@@ -31,6 +31,8 @@ SESSION_SETTINGS = {
     # Nothing to adapt in our plans, and planning in steps costs time in every epoch.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+    # The simplified one leaves out what was raised in the operator's own code.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
 }
 """For the query's own session, which is a clone: the user's stays as it is."""
 

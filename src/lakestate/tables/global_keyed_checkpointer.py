@@ -31,7 +31,7 @@ class GlobalKeyedCheckpointer:
         self._write: Future[FileRef] | None = None
 
     def insert_data(self, rows: pa.Table) -> None:
-        """Start storing sorted rows, each key once. Once in an epoch: order within it has no name."""
+        """Start storing rows, each key once. Once in an epoch: order within it has no name."""
         assert self._write is None, "an epoch of a global keyed table is one file"
         if rows.num_rows:
             self._write = writers().submit(

@@ -13,7 +13,7 @@ from lakestate.tables.global_keyed_files import (
     StoredEntries,
     newest_first,
     read_entries,
-    sorted_rows,
+    entry_rows,
     write_entries,
 )
 from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig
@@ -98,7 +98,7 @@ def _stored(
     epoch: Epoch,
     context: TableContext,
 ) -> tuple[FileRef, ...]:
-    rows = sorted_rows(list(live), list(live.values()))
+    rows = entry_rows(list(live), list(live.values()))
     file = write_entries(rows, config, context, epoch, MERGED_SUBTASK)
     fingerprint = config.schema_fingerprint
     if config.state_version == group[0].state_version:

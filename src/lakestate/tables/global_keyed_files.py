@@ -1,4 +1,4 @@
-"""The data files of global keyed tables: two binary columns, sorted by key, a null value for a removal.
+"""The data files of global keyed tables: two binary columns, a null value for a removal.
 
 Bytes only, but for `live_entries`: merging files needs no types. What is read is verified first.
 """
@@ -15,10 +15,9 @@ import xxhash
 from lakestate.errors import CorruptionError
 from lakestate.protocol.metadata import TableConfig
 from lakestate.protocol.values import Epoch, FileRef
-from lakestate.tables.byte_order import byte_order
 from lakestate.tables.context import TableContext
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
-from lakestate.tables.run_parquet import decode_run, encode_run
+from lakestate.tables.run_parquet import RowOrder, decode_run, encode_run
 from lakestate.tables.value_codec import EntryCodec
 
 SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
@@ -40,25 +39,21 @@ def newest_first(files: Sequence[FileRef]) -> tuple[FileRef, ...]:
     return tuple(sorted(unique, key=lambda file: (file.epoch, file.subtask_index, file.path), reverse=True))
 
 
-def sorted_rows(keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.Table:
-    """Entries as rows in order of their keys' bytes.
+def entry_rows(keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.Table:
+    """Entries as rows, in the order they were written: the whole table is read at once anyway.
 
-    >>> sorted_rows([b"b", b"a"], [b"1", None]).to_pylist()
-    [{'key': b'a', 'value': None}, {'key': b'b', 'value': b'1'}]
+    >>> entry_rows([b"b", b"a"], [b"1", None]).to_pylist()
+    [{'key': b'b', 'value': b'1'}, {'key': b'a', 'value': None}]
     """
-    rows = pa.table([pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=SCHEMA)
-    # Beyond two gigabytes a column comes in several chunks, which only Arrow's own sort takes.
-    if rows.column("key").num_chunks != 1:
-        return rows.sort_by("key")
-    return rows.take(pa.array(byte_order(rows.column("key").chunk(0))))
+    return pa.table([pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=SCHEMA)
 
 
 def write_entries(
     rows: pa.Table, config: TableConfig, context: TableContext, epoch: Epoch, subtask_index: int
 ) -> FileRef:
-    """Store sorted rows as a new data file."""
+    """Store rows as a new data file."""
     task = context.task
-    data = encode_run(rows, CheckpointParquetMetadata.of(config).to_key_values())
+    data = encode_run(rows, CheckpointParquetMetadata.of(config).to_key_values(), order=RowOrder.AS_WRITTEN)
     uid = context.ambient.new_id()
     file = FileRef(
         path=context.objects.paths.data(epoch, task.operator_id, config.name, subtask_index, uid),
@@ -72,7 +67,7 @@ def write_entries(
         schema_fingerprint=config.schema_fingerprint,
         removed_count=rows.column("value").null_count,
     )
-    context.objects.put_verified(file.object_ref, memoryview(data))
+    context.objects.put_verified(file.object_ref, memoryview(data).cast("B"))
     return file
 
 

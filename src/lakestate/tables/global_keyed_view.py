@@ -15,7 +15,7 @@ from lakestate.protocol.rescale import carries
 from lakestate.protocol.values import Epoch
 from lakestate.tables.context import TableContext
 from lakestate.tables.global_keyed_checkpointer import GlobalKeyedCheckpointer
-from lakestate.tables.global_keyed_files import live_entries, newest_first, sorted_rows
+from lakestate.tables.global_keyed_files import live_entries, newest_first, entry_rows
 from lakestate.tables.lifecycle import EpochCheckpointer
 from lakestate.tables.value_codec import EntryCodec
 
@@ -100,7 +100,7 @@ class GlobalKeyedView:
         if self._written or removed:
             keys, values = self._codec.encoded(self._written)
             keys += self._codec.encoded_keys(list(removed))
-            checkpointer.insert_data(sorted_rows(keys, [*values, *[None] * len(removed)]))
+            checkpointer.insert_data(entry_rows(keys, [*values, *[None] * len(removed)]))
 
     def checkpointed(self, files: TableFiles, context: TableContext) -> None:
         """Go on with the next epoch."""

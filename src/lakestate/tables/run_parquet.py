@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,16 +30,30 @@ class RowGroup:
     row_count: int
 
 
-def encode_run(rows: pa.Table, key_values: Mapping[bytes, bytes]) -> pa.Buffer:
-    """The Parquet bytes of rows that are sorted already."""
+class RowOrder(Enum):
+    """What the file says about the order of its rows."""
+
+    BY_FIRST_COLUMN = "sorted by the first column"
+    AS_WRITTEN = "not sorted"
+
+
+def encode_run(
+    rows: pa.Table, key_values: Mapping[bytes, bytes], order: RowOrder = RowOrder.BY_FIRST_COLUMN
+) -> pa.Buffer:
+    """The Parquet bytes of rows, which are in this order already."""
     sink = pa.BufferOutputStream()
-    with run_writer(sink, rows.schema, key_values) as writer:
+    with run_writer(sink, rows.schema, key_values, order) as writer:
         writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
     return sink.getvalue()
 
 
-def run_writer(sink: object, schema: pa.Schema, key_values: Mapping[bytes, bytes]) -> pq.ParquetWriter:
-    """A writer for rows that arrive sorted, in pieces."""
+def run_writer(
+    sink: object,
+    schema: pa.Schema,
+    key_values: Mapping[bytes, bytes],
+    order: RowOrder = RowOrder.BY_FIRST_COLUMN,
+) -> pq.ParquetWriter:
+    """A writer for rows that arrive in this order, in pieces."""
     return pq.ParquetWriter(
         sink,
         schema.with_metadata(dict(key_values)),
@@ -49,7 +64,7 @@ def run_writer(sink: object, schema: pa.Schema, key_values: Mapping[bytes, bytes
         write_statistics=True,
         write_page_index=True,
         write_page_checksum=True,
-        sorting_columns=[pq.SortingColumn(0)],
+        sorting_columns=[pq.SortingColumn(0)] if order is RowOrder.BY_FIRST_COLUMN else None,
         store_schema=True,
     )
 

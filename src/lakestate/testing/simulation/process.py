@@ -58,8 +58,10 @@ class Process:
         self.world.note(f"{self.name} dies {moment}")
         return SimulatedCrash(moment)
 
-    def call(self, operation: Operation, path: str, act: Callable[[], Answer]) -> Answer:
-        """One store call, with whatever the plan has in store for it."""
+    def call(
+        self, store: SimulatedStore, operation: Operation, path: str, act: Callable[[], Answer]
+    ) -> Answer:
+        """One call of a store, with whatever the plan has prepared for it."""
         world = self.world
         world.scheduler.pause()
         self._check_alive()
@@ -72,31 +74,39 @@ class Process:
             world.lose_host(self.host)
             self._check_alive()
         elif mishap is not None:
-            return self._mishap(mishap, operation, path, act)
-        return self._acted(operation, path, act)
+            return self._mishap(mishap, operation, path, lambda: self._acted(store, operation, act), act)
+        return self._acted(store, operation, act)
 
-    def _acted(self, operation: Operation, path: str, act: Callable[[], Answer]) -> Answer:
+    def _acted(self, store: SimulatedStore, operation: Operation, act: Callable[[], Answer]) -> Answer:
         self.world.acting = self
         answer = act()
-        self.world.watch.after_call(self, operation, path)
+        self.world.acting = None
+        self.world.watch.after_call(store, operation)
         return answer
 
-    def _mishap(self, mishap: Mishap, operation: Operation, path: str, act: Callable[[], Answer]) -> Answer:
+    def _mishap(
+        self,
+        mishap: Mishap,
+        operation: Operation,
+        path: str,
+        act: Callable[[], Answer],
+        request: Callable[[], Answer],
+    ) -> Answer:
         match mishap:
             case Mishap.CRASH_BEFORE:
                 raise self.crash(f"before {operation.value} {path}")
             case Mishap.CRASH_AFTER:
-                self._acted(operation, path, act)
+                act()
                 raise self.crash(f"after {operation.value} {path}")
             case Mishap.UNAVAILABLE:
                 raise StorageUnavailableError("503: the store asks to slow down", object_name=path)
             case Mishap.TWICE:
-                self.world.deliver_late(self, operation, path, act)
-                return self._acted(operation, path, act)
+                self.world.deliver_late(self, operation, path, request)
+                return act()
             case Mishap.ANSWER_LOST:
-                self._acted(operation, path, act)
+                act()
             case Mishap.LATE:
-                self.world.deliver_late(self, operation, path, act)
+                self.world.deliver_late(self, operation, path, request)
         raise self._lost(operation, path)
 
     def _lost(self, operation: Operation, path: str) -> StorageUnavailableError | OutcomeUnknownError:
@@ -120,7 +130,7 @@ class ProcessStore(FaultyStore):
 
     def perform(self, operation: Operation, path: str, act: Callable[[], Answer]) -> Answer:
         """Do one call as the process fares."""
-        return self._process.call(operation, path, act)
+        return self._process.call(self._inner, operation, path, act)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """A listing in pages: each is as the store is when it is asked for."""

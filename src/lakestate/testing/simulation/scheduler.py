@@ -31,6 +31,8 @@ class Actor:
         """If there: the actor also wakes when this holds, before `wake_ms`."""
         self.done = False
         self.finished_at = 0
+        self.fence_known = 0
+        """The generation that the fence had when this actor last heard from the store."""
         self.result: Any = None
         self.error: BaseException | None = None
         self._body = body

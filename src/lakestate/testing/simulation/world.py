@@ -123,7 +123,6 @@ class World:
         def arrive() -> None:
             self.scheduler.sleep(1 + int(self.work.random() * LATE_MS))
             self.note(f"{process.name:<12} {operation.value} {path}  ** arrives late")
-            self.acting = process
             try:
                 act()
             except LakestateError as refused:

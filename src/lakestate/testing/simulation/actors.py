@@ -1,0 +1,174 @@
+"""Who acts in a simulation besides the subtasks: drivers, those who start them, tag and read."""
+
+from __future__ import annotations
+
+from lakestate.coordinator.compact import compact_operator
+from lakestate.coordinator.job_driver import DriverSettings, JobDriver
+from lakestate.coordinator.tags import create_tag, delete_tag
+from lakestate.errors import ConflictError, CorruptionError, FencedError, NotFoundError
+from lakestate.operators.operator import state_tables
+from lakestate.protocol.compaction import CompactionPolicy
+from lakestate.protocol.metadata import CompletionStatus, Manifest
+from lakestate.protocol.records import GenerationRecord
+from lakestate.protocol.retention import RetentionPolicy
+from lakestate.protocol.values import Epoch
+from lakestate.spark.sink_step import clean_up_of, committer_of
+from lakestate.tables.job_objects import JobObjects
+from lakestate.tables.lifecycle import CompactedFiles
+from lakestate.testing.simulation.cluster import JOB_ID, SINK_ID, SOURCE, Cluster, sink_of
+from lakestate.testing.simulation.oracle import read_state, same_rows
+from lakestate.testing.simulation.process import HOUR_MS, ActorExecutor, Process, SimulatedBackend
+from lakestate.testing.simulation.world import World
+
+LAST_STARTS_MAX = 8
+"""Without faults, so many starts must be enough to finish."""
+
+
+class Driver:
+    """One start of the job's driver, in a process of its own."""
+
+    def __init__(self, world: World, number: int) -> None:
+        scenario = world.scenario
+        self._world = world
+        self._process = Process(world, f"d{number}", f"driver-{number}")
+        parallelism = scenario.parallelism[min(number, len(scenario.parallelism)) - 1]
+        version = 2 if scenario.upgrade_at is not None and number > scenario.upgrade_at else 1
+        self._cluster = Cluster(world, self._process, parallelism, version)
+        self._backend = SimulatedBackend(self._process, self._process.client(world.state))
+        sink = sink_of(world, self._process)
+        self._tables = {
+            world.job.operator_id: state_tables(world.job.operator("driver", version)),
+            SINK_ID: sink.tables(),
+        }
+        self._driver = JobDriver(
+            self._backend,
+            JOB_ID,
+            self._cluster.steps,
+            {SINK_ID: committer_of(sink, JOB_ID)},
+            timed_sources=(SOURCE,) if world.job.event_time else (),
+            settings=DriverSettings(RetentionPolicy(scenario.keep_epochs), scenario.compaction),
+            compactor=self._compacted,
+            clean_up=clean_up_of({SINK_ID: sink}, JOB_ID),
+            upkeep_executor=ActorExecutor(self._process),
+        )
+
+    def run(self) -> None:
+        """Claim, recover, run epochs until the source is at its end, and stop."""
+        try:
+            self._driver.start()
+            while not _is_drained(self._world, self._driver.parent):
+                self._run_epoch()
+            self._driver.stop()
+        except FencedError as fenced:
+            self._world.note(f"{self._process.name} is fenced: {fenced}")
+            if not self._world.watch.is_overtaken(self._process):
+                self._world.fail("only a driver that was overtaken is fenced", fenced)
+            raise
+        except Exception as error:
+            self._world.judge(self._process, error)
+            raise
+
+    def _run_epoch(self) -> None:
+        world = self._world
+        first = _offset(self._driver.parent)
+        wanted = world.work.randint(0 if world.faults.is_on else 1, world.scenario.rows_per_epoch)
+        stop = min(len(world.job.rows), first + wanted)
+        self._driver.run_epoch(
+            self._driver.next_epoch(),
+            lambda plan: self._cluster.run(plan, first, stop),
+            then_stop=stop == len(world.job.rows),
+        )
+
+    def _compacted(
+        self, manifest: Manifest, operator_id: str, mine: GenerationRecord
+    ) -> dict[int, tuple[CompactedFiles, ...]]:
+        policy = self._world.scenario.compaction or CompactionPolicy()
+        tables = self._tables[operator_id]
+        return compact_operator(self._backend, manifest, operator_id, mine, policy, tables).merges
+
+
+def supervise(world: World) -> None:
+    """Start drivers, sometimes too many of them; at last one without faults, until all is done."""
+    scenario = world.scenario
+    for number in range(1, scenario.drivers + 1):
+        driver = world.scheduler.spawn(f"driver {number}", Driver(world, number).run)
+        patience = 2 * HOUR_MS
+        if world.faults.happens(scenario.rates.second_driver):
+            patience = int(world.work.random() * 20_000)
+            world.counts["two drivers"] += 1
+        world.scheduler.wait(lambda: driver.done, patience)  # noqa: B023 - used at once
+    world.faults.is_on = False
+    world.note("from here on nothing goes wrong any more")
+    for number in range(scenario.drivers + 1, scenario.drivers + LAST_STARTS_MAX):
+        driver = world.scheduler.spawn(f"driver {number}", Driver(world, number).run)
+        world.scheduler.wait(lambda: driver.done, 20 * HOUR_MS)  # noqa: B023 - used at once
+        if driver.error is not None:
+            world.note(f"driver {number}: {driver.error}")
+        if world.watch.is_drained:
+            return
+        if scenario.loses_part and isinstance(driver.error, NotFoundError | CorruptionError | ValueError):
+            world.counts["refused for a lost part"] += 1
+            return
+    world.fail("a job that nothing disturbs comes to its end", driver.error)
+
+
+def tag_now_and_then(world: World, number: int) -> None:
+    """Tag an epoch at some moment, and let go of it much later."""
+    world.scheduler.sleep(int(world.work.random() * 5_000))
+    process = Process(world, f"t{number}", "somewhere")
+    job = JobObjects(process.client(world.state), JOB_ID)
+    try:
+        epochs = job.list_epochs()
+        if not epochs:
+            return
+        create_tag(job, f"tag-{number}", world.work.choice(epochs), process)
+        world.counts["tags"] += 1
+        if world.work.random() < 0.5:
+            world.scheduler.sleep(int(world.work.random() * 2 * HOUR_MS))
+            delete_tag(job, f"tag-{number}")
+    except (NotFoundError, ConflictError):
+        world.note(f"{process.name} comes too late for its tag")
+    except Exception as error:
+        world.judge(process, error, is_zombie=True)
+
+
+def read_now_and_then(world: World, number: int) -> None:
+    """Open an epoch while retention may be at it: exact state, or a clear refusal."""
+    world.scheduler.sleep(int(world.work.random() * 8_000))
+    process = Process(world, f"r{number}", "somewhere")
+    client = process.client(world.state)
+    job, watch = JobObjects(client, JOB_ID), world.watch
+    epoch: Epoch | None = None
+    try:
+        epochs = job.list_epochs()
+        if not epochs:
+            return
+        epoch = world.work.choice(epochs)
+        promised = watch.published.get(epoch)
+        found = read_state(world.job, SimulatedBackend(process, client), epoch, world.work.randint(1, 3))
+        if promised is not None:
+            rows = world.job.rows[: promised.offset]
+            for table, want in (world.job.state(rows, promised.manifest.watermark_us) or {}).items():
+                difference = same_rows(world.job, found[table], want)
+                if difference:
+                    world.fail("a reader sees exactly the epoch", f"{table} of {epoch}: {difference}")
+            world.counts["reads"] += 1
+    except NotFoundError as gone:
+        world.note(f"{process.name}: {gone}")
+    except CorruptionError as gone:
+        if epoch in watch.retained():
+            world.fail("a retained epoch can be read", gone)
+    except Exception as error:
+        world.judge(process, error, is_zombie=True)
+
+
+def _is_drained(world: World, parent: Manifest | None) -> bool:
+    return (
+        parent is not None
+        and parent.status is CompletionStatus.FINAL
+        and _offset(parent) == len(world.job.rows)
+    )
+
+
+def _offset(parent: Manifest | None) -> int:
+    return 0 if parent is None else int(parent.sources[0].offsets)

@@ -1,0 +1,217 @@
+"""The engine of the simulation: runs the subtasks of an epoch as attempts on hosts, as Spark does.
+
+Attempts fail and are tried again, are thought dead and come back, are run twice; completed ones are
+run again because their host was lost. Whether the epoch may stand after that is the driver's decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
+from lakestate.errors import LakestateError, StorageUnavailableError
+from lakestate.operators.runtime import StagePlan, SubtaskRun
+from lakestate.operators.steps import ChainLink, OperatorStep
+from lakestate.protocol.metadata import SourceOffsets
+from lakestate.sinks.file_sink import FileSink
+from lakestate.sinks.json_lines_sink import JsonLinesSink
+from lakestate.sinks.parquet_sink import ParquetSink
+from lakestate.sinks.rolling import Roll
+from lakestate.spark.sink_step import SinkStep
+from lakestate.tables.routing import routing_keys, subtasks_of
+from lakestate.tables.schema import arrow_fields
+from lakestate.testing.faults import SimulatedCrash
+from lakestate.testing.simulation.process import Process, SimulatedBackend
+from lakestate.testing.simulation.scheduler import Actor
+from lakestate.testing.simulation.world import HOSTS, World
+
+JOB_ID = "job"
+SINK_ID = "out"
+SOURCE = "rows"
+FAILURES_MAX = 4
+TASK_TIMEOUT_MS = 300_000
+
+
+@dataclass
+class Attempt:
+    """One run of one subtask, in a process of its own."""
+
+    subtask: int
+    actor: Actor
+    process: Process
+
+
+@dataclass
+class _Stage:
+    """A stage at work: what each subtask reads, and what came of it."""
+
+    name: str
+    parallelism: int
+    inputs: Sequence[pa.Table]
+    outputs: dict[int, pa.Table] = field(default_factory=dict)
+    reports: list[SubtaskReport] = field(default_factory=list)
+    failures: int = 0
+
+
+class Cluster:
+    """Runs the epochs of one driver."""
+
+    def __init__(self, world: World, driver: Process, parallelism: int, version: int) -> None:
+        self._world = world
+        self._driver = driver
+        self._parallelism = parallelism
+        self._version = version
+        self._schema = pa.schema(arrow_fields(world.job.output_columns()))
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """The parallelism of the operator and the sink."""
+        steps = {self._world.job.operator_id: self._parallelism}
+        if len(self._schema):
+            steps[SINK_ID] = self._world.scenario.sink_parallelism or self._parallelism
+        return steps
+
+    def run(self, plan: EpochPlan, first: int, stop: int) -> EpochResult:
+        """Run an epoch over the rows from `first` up to `stop`."""
+        job = self._world.job
+        rows = job.rows[first:stop]
+        self._world.work.shuffle(rows)
+        stage = _Stage("s", self._parallelism, self._routed(job.batch(rows), job.key, self._parallelism))
+        self._run_stage(stage, plan, lambda process: self._first_stage(process))
+        self._maybe_superseded(stage, plan)
+        reports = list(stage.reports)
+        if self._has_sink_stage:
+            reports += self._sink_stage(stage, plan)
+        reached = SourceOffsets(SOURCE, str(stop), job.source_watermark_us(stop))
+        return EpochResult(tuple(reports), (reached,), rows={SOURCE: len(rows)})
+
+    @property
+    def _has_sink_stage(self) -> bool:
+        return bool(len(self._schema)) and self._world.scenario.sink_parallelism is not None
+
+    def _sink_stage(self, before: _Stage, plan: EpochPlan) -> list[SubtaskReport]:
+        count = self.steps[SINK_ID]
+        table = pa.concat_tables([before.outputs[index] for index in range(before.parallelism)])
+        stage = _Stage("o", count, self._routed(table, self._world.job.key, count))
+        self._run_stage(stage, plan, lambda process: (ChainLink(self._sink_step(process)),))
+        return stage.reports
+
+    def _maybe_superseded(self, stage: _Stage, plan: EpochPlan) -> None:
+        """The host of a completed attempt is lost, and with it its output: it is run again."""
+        world = self._world
+        if world.faults.happens(world.faults.rates.superseded):
+            again = int(world.work.random() * stage.parallelism)
+            world.note(f"subtask {again} had completed and is run again")
+            world.counts["superseded"] += 1
+            old = stage.outputs.pop(again)
+            self._run_stage(stage, plan, lambda process: self._first_stage(process))
+            if world.work.random() < 0.5:
+                # What others have fetched already is the old output.
+                stage.outputs[again] = old
+
+    def _first_stage(self, process: Process) -> tuple[ChainLink, ...]:
+        job = self._world.job
+        operator = job.operator(process.name, self._version)
+        link = ChainLink(OperatorStep(job.operator_id, operator), exported=self._has_sink_stage)
+        chained = len(self._schema) and not self._has_sink_stage
+        return (link, ChainLink(self._sink_step(process), parent=0)) if chained else (link,)
+
+    def _sink_step(self, process: Process) -> SinkStep:
+        return SinkStep(SINK_ID, sink_of(self._world, process), self._schema)
+
+    def _run_stage(
+        self, stage: _Stage, plan: EpochPlan, links: Callable[[Process], tuple[ChainLink, ...]]
+    ) -> None:
+        """Until every subtask without output has one."""
+        missing = [index for index in range(stage.parallelism) if index not in stage.outputs]
+        running = [self._begun(stage, index, plan, links) for index in missing]
+        while missing:
+            scheduler = self._world.scheduler
+            in_time = scheduler.wait(lambda: any(each.actor.done for each in running), TASK_TIMEOUT_MS)
+            if self._driver.crashed:
+                raise SimulatedCrash("the driver is dead")
+            if not in_time:
+                # Nobody has reported for minutes: they are thought dead, but they are not.
+                running += [self._begun(stage, index, plan, links) for index in missing]
+                stage.failures += 1
+            for attempt in sorted(running, key=lambda each: each.actor.finished_at):
+                if attempt.actor.done:
+                    running.remove(attempt)
+                    if attempt.subtask in missing and not self._taken(stage, attempt):
+                        running.append(self._begun(stage, attempt.subtask, plan, links))
+            missing = [index for index in missing if index not in stage.outputs]
+
+    def _taken(self, stage: _Stage, attempt: Attempt) -> bool:
+        """Take the result of a finished attempt; the first of a subtask counts. False: try again."""
+        if attempt.subtask in stage.outputs:
+            return True
+        error = attempt.actor.error
+        if error is None:
+            output, report = attempt.actor.result
+            stage.outputs[attempt.subtask] = output
+            stage.reports.append(SubtaskReport.decode(report))
+            return True
+        stage.failures += 1
+        if stage.failures < FAILURES_MAX and isinstance(error, StorageUnavailableError | SimulatedCrash):
+            return False
+        if isinstance(error, LakestateError):
+            raise error
+        raise StorageUnavailableError("too many attempts of the epoch died", object_name=stage.name)
+
+    def _begun(
+        self, stage: _Stage, index: int, plan: EpochPlan, links: Callable[[Process], tuple[ChainLink, ...]]
+    ) -> Attempt:
+        world = self._world
+        host = HOSTS[int(world.work.random() * len(HOSTS))]
+        process = Process(world, f"{self._driver.name}e{plan.epoch}{stage.name}{index}x{world.steps}", host)
+        process.generation = self._driver.generation
+        plan_sent = plan.for_subtasks()
+
+        def body() -> tuple[pa.Table, bytes]:
+            try:
+                return self._attempt(process, stage, index, plan_sent, links(process))
+            except Exception as error:
+                world.judge(process, error, is_zombie=True)
+                raise
+
+        return Attempt(index, world.scheduler.spawn(process.name, body), process)
+
+    def _attempt(
+        self, process: Process, stage: _Stage, index: int, plan: EpochPlan, links: tuple[ChainLink, ...]
+    ) -> tuple[pa.Table, bytes]:
+        world = self._world
+        cache = world.cache_of(process.host)
+        backend = SimulatedBackend(process, process.client(world.state), cache)
+        run = SubtaskRun(StagePlan(stage.name, stage.parallelism, links), index, plan, backend)
+        batches = [("", batch) for batch in stage.inputs[index].combine_chunks().to_batches()]
+        output = [batch for _, batch in run.run(batches)]
+        return pa.Table.from_batches(output, schema=self._schema), run.report.encode()
+
+    def _routed(self, table: pa.Table, key: Sequence[str], count: int) -> list[pa.Table]:
+        if count == 1 or not table.num_rows:
+            return [table] + [table.slice(0, 0)] * (count - 1)
+        key = [name for name in key if name in table.column_names] or table.column_names[:1]
+        owners = subtasks_of(routing_keys([table[name] for name in key]), count)
+        return [table.filter(pa.array(owners == index)) for index in range(count)]
+
+
+def sink_of(world: World, process: Process) -> FileSink:
+    """The sink as one process has it."""
+    scenario = world.scenario
+    settings: dict[str, Any] = {
+        "roll": Roll(bytes=scenario.roll_bytes, interval="2 minutes"),
+        "part_bytes": scenario.part_bytes,
+        "upload_threads": 0,
+    }
+    sink: FileSink
+    if scenario.is_parquet:
+        sink = ParquetSink("memory://simulated", kept_row_bytes=500, compression="none", **settings)
+    else:
+        sink = JsonLinesSink("memory://simulated", **settings)
+    # The one thing that is not as in production: which store it opens.
+    sink.__dict__["store"] = process.client(world.output)
+    return sink

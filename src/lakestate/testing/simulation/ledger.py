@@ -1,0 +1,189 @@
+"""The job that the simulator runs by itself: counts and sums per user, in all three table types.
+
+Every row of output carries the count of its user at that row, so that a state that was lost, doubled
+or mixed shows in the output too; and the ticket of the attempt that made it, which the state keeps as
+well, so that a mix of two attempts shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from lakestate.operators.operator import Operator
+from lakestate.tables.event_time import event_time_us
+from lakestate.tables.global_keyed import GlobalKeyedTable
+from lakestate.tables.keyed import KeyedTable
+from lakestate.tables.migration import ColumnChanges
+from lakestate.tables.time_key import TimeKeyTable
+from lakestate.testing.simulation.job import Row, SimulatedJob
+
+USERS = ("ann", "bob", "cy", "dee", "eve")
+RETENTION_S = 8
+DELAY_S = 2
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("user", pa.string()),
+        ("clears", pa.bool_()),
+        ("amount", pa.int64()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+    ]
+)
+_SUM = {1: "total", 2: "spend"}
+
+
+class Ledger(Operator):
+    """Keeps what the oracle of `LedgerJob` knows."""
+
+    output = "id bigint, user string, n bigint, ticket string"
+
+    def __init__(self, ticket: str, version: int, tables: frozenset[str]) -> None:
+        self._ticket = ticket
+        self._version = version
+        self._kept = tables
+        self.totals: Any = _totals(version)
+        if "recent" in tables:
+            self.recent: Any = TimeKeyTable(
+                key="user string", value="id bigint, ts timestamp", retention=f"{RETENTION_S} seconds"
+            )
+        if "last" in tables:
+            self.last: Any = GlobalKeyedTable(key=str, value=int)
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: Any) -> Iterator[pa.Table]:
+        """Count, sum, remember and clear."""
+        rows = sorted(batch.to_pylist(), key=lambda row: row["id"])
+        users = sorted({row["user"] for row in rows})
+        stored = self.totals.get(pa.table({"user": users})).to_pylist()
+        sums = {
+            user: [found["n"] or 0, found[_SUM[self._version]] or 0]
+            for user, found in zip(users, stored, strict=True)
+        }
+        out = [self._counted(row, sums[row["user"]]) for row in rows]
+        self._keep(sums)
+        if "recent" in self._kept:
+            self.recent.by_time.insert(batch.select(["user", "id", "ts"]))
+        if "last" in self._kept:
+            self._remember(rows)
+        yield pa.Table.from_pylist(out)
+
+    def _counted(self, row: Row, sums: list[int]) -> dict[str, Any]:
+        sums[0] = 0 if row["clears"] else sums[0] + 1
+        sums[1] = 0 if row["clears"] else sums[1] + row["amount"]
+        return {"id": row["id"], "user": row["user"], "n": sums[0], "ticket": self._ticket}
+
+    def _keep(self, sums: Mapping[str, list[int]]) -> None:
+        kept = {user: values for user, values in sums.items() if values[0]}
+        gone = [user for user in sums if user not in kept]
+        if gone:
+            self.totals.delete(pa.table({"user": gone}))
+        if kept:
+            columns: dict[str, Any] = {
+                "user": list(kept),
+                "n": [values[0] for values in kept.values()],
+                _SUM[self._version]: [values[1] for values in kept.values()],
+                "ticket": [self._ticket] * len(kept),
+            }
+            if self._version > 1:
+                columns["tier"] = ["paid"] * len(kept)
+            self.totals.put(pa.table(columns))
+
+    def _remember(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if row["clears"]:
+                self.last.remove(row["user"])
+            else:
+                self.last.insert(row["user"], row["id"])
+
+
+class LedgerJob(SimulatedJob):
+    """The ledger with rows by chance."""
+
+    operator_id = "ledger"
+    event_time = "ts"
+    delay_us = DELAY_S * 1_000_000
+    ignored = frozenset(("ticket", "tier"))
+
+    def __init__(self, random: Random, count: int) -> None:
+        super().__init__([_row(random, number) for number in range(count)], ["user"], _SCHEMA)
+        self._tables = frozenset(name for name in ("recent", "last") if random.random() < 0.4)
+
+    def operator(self, attempt: str, version: int) -> Operator:
+        """A ledger whose ticket is the attempt's name."""
+        return Ledger(attempt, version, self._tables)
+
+    def state(self, rows: Sequence[Row], watermark_us: int | None) -> dict[str, list[Row]]:
+        """All tables, as the second version reads them."""
+        counts = _counted(rows)
+        last = {row["user"]: row["id"] for row in rows if row["user"] in counts}
+        expected: dict[str, list[Row]] = {
+            "totals": [{"user": user, "n": n, "spend": total} for user, (n, total) in counts.items()]
+        }
+        if "recent" in self._tables:
+            expected["recent"] = [
+                {"user": row["user"], "id": row["id"], "ts": row["ts"]}
+                for row in rows
+                if watermark_us is None or _time_us(row) >= watermark_us - RETENTION_S * 1_000_000
+            ]
+        if "last" in self._tables:
+            expected["last"] = [{"key": user, "value": number} for user, number in last.items()]
+        return expected
+
+    def output(self, rows: Sequence[Row]) -> list[Row]:
+        """One row for each row, with the count of its user."""
+        counts: dict[str, int] = {}
+        found: list[Row] = []
+        for row in rows:
+            counts[row["user"]] = 0 if row["clears"] else counts.get(row["user"], 0) + 1
+            found.append({"id": row["id"], "user": row["user"], "n": counts[row["user"]]})
+        return found
+
+    def check_together(self, state: Mapping[str, Sequence[Row]], visible: Sequence[Row]) -> str | None:
+        """The ticket of a user's last row in the output is the one in the state."""
+        newest: dict[str, Row] = {}
+        for row in sorted(visible, key=lambda row: int(row["id"])):
+            newest[row["user"]] = row
+        for kept in state["totals"]:
+            written = newest[kept["user"]]["ticket"]
+            if written != kept["ticket"]:
+                return f"{kept['user']}: the state is of attempt {kept['ticket']}, the output of {written}"
+        return None
+
+
+def _totals(version: int) -> KeyedTable:
+    if version == 1:
+        return KeyedTable(key="user string", value="n bigint, total bigint, ticket string")
+    step = ColumnChanges(1, rename={"total": "spend"}, add={"tier": ("string", "free")})
+    return KeyedTable(
+        key="user string",
+        value="n bigint, spend bigint, ticket string, tier string",
+        version=2,
+        migrations=[step],
+    )
+
+
+def _row(random: Random, number: int) -> Row:
+    return {
+        "id": number,
+        "user": random.choice(USERS),
+        "clears": random.random() < 0.25,
+        "amount": random.randint(1, 9),
+        "ts": _START + timedelta(seconds=number, milliseconds=random.randint(-2500, 0)),
+    }
+
+
+def _counted(rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
+    counts: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        n, total = counts.get(row["user"], (0, 0))
+        counts[row["user"]] = (0, 0) if row["clears"] else (n + 1, total + row["amount"])
+    return {user: values for user, values in counts.items() if values[0]}
+
+
+def _time_us(row: Row) -> int:
+    return event_time_us(row["ts"], "timestamp")

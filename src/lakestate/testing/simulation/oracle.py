@@ -1,0 +1,76 @@
+"""Reading back what a run has left, and comparing it with what a job's oracle says, row by row."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakestate.operators.context import OperatorContext
+from lakestate.operators.operator import state_tables
+from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.storage.store import ObjectStore
+from lakestate.tables.backing_store import BackingStore
+from lakestate.tables.global_keyed_view import GlobalKeyedView
+from lakestate.tables.manager import TableManager
+from lakestate.testing.simulation.cluster import JOB_ID
+from lakestate.testing.simulation.job import Row, SimulatedJob
+from lakestate.testing.simulation.process import Process, SimulatedBackend
+from lakestate.testing.simulation.world import World
+
+Rows = list[dict[str, Any]]
+NEWEST_VERSION = 2
+
+
+def restored_state(world: World, epoch: Epoch, parallelism: int) -> dict[str, Rows]:
+    """All tables of an epoch, read from the store itself, without faults."""
+    process = Process(world, "oracle", "oracle")
+    return read_state(world.job, SimulatedBackend(process, world.state), epoch, parallelism)
+
+
+def read_state(job: SimulatedJob, backend: BackingStore, epoch: Epoch, parallelism: int) -> dict[str, Rows]:
+    """All tables of an epoch, restored by so many subtasks."""
+    found: dict[str, Rows] = {}
+    for index in range(parallelism):
+        operator = job.operator("oracle", NEWEST_VERSION)
+        task = TaskInfo(JOB_ID, job.operator_id, index, parallelism)
+        manager = TableManager.load(task, state_tables(operator), backend, epoch)
+        context = OperatorContext(task, epoch.next(), manager.watermark_us, manager, operator.tables())
+        for name in operator.tables():
+            rows = _rows_of(context.view(name), index)
+            found.setdefault(name, []).extend(rows)
+    return found
+
+
+def _rows_of(view: Any, index: int) -> Rows:
+    if isinstance(view, GlobalKeyedView):
+        # Replicated: every subtask has all entries.
+        return [{"key": key, "value": value} for key, value in view.items()] if index == 0 else []
+    scanned = view.scan() if hasattr(view, "scan") else view.by_time.scan()
+    return [row for batch in scanned for row in batch.to_pylist()]
+
+
+def same_rows(job: SimulatedJob, found: Sequence[Row], expected: Sequence[Row]) -> str | None:
+    """What differs, or None."""
+    have, want = Counter(job.comparable(found)), Counter(job.comparable(expected))
+    if have == want:
+        return None
+    missing, surplus = list((want - have).elements()), list((have - want).elements())
+    return f"missing {missing[:3]} ({len(missing)}), too many {surplus[:3]} ({len(surplus)})"
+
+
+def output_rows(world: World, data: bytes) -> Rows:
+    """The rows of one file of output."""
+    if world.scenario.is_parquet:
+        rows: Rows = pq.read_table(pa.BufferReader(data)).to_pylist()
+        return rows
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def unread(store: ObjectStore) -> list[str]:
+    """Names of objects that are there, for messages."""
+    return [info.path for info in store.list()]

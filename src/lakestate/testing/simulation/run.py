@@ -1,0 +1,120 @@
+"""One run of a simulation: from a seed to a result, and the checks at its end."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from lakestate.storage.parallel import one_at_a_time
+from lakestate.testing.simulation.actors import read_now_and_then, supervise, tag_now_and_then
+from lakestate.testing.simulation.faults import CallId, Mishap, Script
+from lakestate.testing.simulation.job import SimulatedJob
+from lakestate.testing.simulation.ledger import LedgerJob
+from lakestate.testing.simulation.oracle import same_rows
+from lakestate.testing.simulation.scenario import Scenario
+from lakestate.testing.simulation.scheduler import SimulationOver
+from lakestate.testing.simulation.watch import Watch
+from lakestate.testing.simulation.world import Violation, World
+
+JobOf = Callable[[Random, Scenario], SimulatedJob]
+
+
+@dataclass
+class RunResult:
+    """What came of one run."""
+
+    seed: int
+    violation: Violation | None
+    steps: int
+    crashes: int
+    struck: dict[CallId, Mishap] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    trace: list[str] = field(default_factory=list)
+    calls: list[CallId] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def ledger_job(random: Random, scenario: Scenario) -> SimulatedJob:
+    """The job of the simulator's own."""
+    return LedgerJob(random, scenario.rows)
+
+
+def run_seed(
+    seed: int,
+    *,
+    scenario: Scenario | None = None,
+    script: Script | None = None,
+    job_of: JobOf = ledger_job,
+    traced: bool = False,
+) -> RunResult:
+    """Live through one history.
+
+    >>> run_seed(1).violation is None
+    True
+    """
+    started = time.perf_counter()
+    scenario = scenario or Scenario.drawn(Random(f"{seed}/scenario"))
+    job = job_of(Random(f"{seed}/rows"), scenario)
+    world = World(seed, scenario, job, script, traced=traced)
+    Watch(world)
+    try:
+        _live(world)
+    finally:
+        world.close()
+    return RunResult(
+        seed,
+        world.violation,
+        world.steps,
+        world.crashes,
+        world.faults.struck,
+        world.counts,
+        world.trace or [],
+        world.calls,
+        time.perf_counter() - started,
+    )
+
+
+def _live(world: World) -> None:
+    scheduler = world.scheduler
+    first = scheduler.spawn("supervisor", lambda: supervise(world))
+    actors = [first]
+    for number in range(world.scenario.tags):
+        actors.append(scheduler.spawn(f"tagger {number}", lambda n=number: tag_now_and_then(world, n)))
+    for number in range(world.scenario.readers):
+        actors.append(scheduler.spawn(f"reader {number}", lambda n=number: read_now_and_then(world, n)))
+    scheduler.run()
+    if world.violation is None:
+        _raise_unmeant(actors)
+        scheduler.over = False
+        with one_at_a_time():
+            try:
+                check_the_end(world)
+            except SimulationOver:
+                pass
+
+
+def _raise_unmeant(actors: list) -> None:
+    for actor in actors:
+        if isinstance(actor.error, Exception):
+            raise actor.error
+
+
+def check_the_end(world: World) -> None:
+    """All rows are in, none is twice, and every retained epoch is what it was."""
+    watch, job = world.watch, world.job
+    state = {}
+    for epoch in watch.retained():
+        state = watch.check_restorable(epoch)
+    if not watch.is_drained:
+        return
+    expected = job.output(job.rows)
+    if expected is not None:
+        difference = same_rows(job, watch.visible, expected)
+        if difference:
+            world.fail("output has every row exactly once", difference)
+        wrong = job.check_together(state, watch.visible)
+        if wrong:
+            world.fail("state and output are of the same attempts", wrong)

@@ -1,0 +1,252 @@
+"""`Watch`: sees every change of the stores at the moment it happens, and knows what may not be.
+
+It keeps its own account of what is published, referenced, tagged and visible, read from the bytes
+themselves, so that a bug in the code that decides about them cannot hide itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from lakestate.protocol.metadata import CompletionStatus, Manifest
+from lakestate.protocol.paths import ObjectKind, ObjectName, recognise
+from lakestate.protocol.records import BoundaryRecord, GenerationRecord, TagRecord
+from lakestate.protocol.values import Epoch
+from lakestate.tables.job_objects import JobObjects
+from lakestate.testing.faults import Operation
+from lakestate.testing.simulation.cluster import JOB_ID
+from lakestate.testing.simulation.oracle import output_rows, restored_state, same_rows
+from lakestate.testing.simulation.process import Process
+from lakestate.testing.simulation.store import SimulatedStore
+from lakestate.testing.simulation.world import World
+
+_PREFIX = f"{JOB_ID}/"
+_IMMUTABLE = frozenset(
+    (ObjectKind.MANIFEST, ObjectKind.SUBTASK_METADATA, ObjectKind.DATA, ObjectKind.EPOCH_RECORD)
+)
+
+
+@dataclass(frozen=True)
+class PublishedEpoch:
+    """What an epoch promised when its record was created."""
+
+    manifest: Manifest
+    needs: frozenset[str]
+    """Objects without which it cannot be restored, below the job's root."""
+
+    @property
+    def offset(self) -> int:
+        """How many rows of the source it has taken in."""
+        return int(self.manifest.sources[0].offsets)
+
+
+class Watch:
+    """The observer of both stores."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._objects = JobObjects(world.state, JOB_ID)
+        self._checks = Random(f"{world.seed}/checks")
+        self.published: dict[Epoch, PublishedEpoch] = {}
+        self.fence = 0
+        self.oldest = 0
+        self._tags: dict[str, Epoch] = {}
+        """Those that protect: created while their epoch could still be opened."""
+        self._fence_at_manifest: dict[str, int] = {}
+        self._visible: dict[str, list[dict[str, Any]]] = {}
+        world.state.observer = world.output.observer = self
+        world.watch = self
+
+    @property
+    def newest(self) -> PublishedEpoch | None:
+        """The newest published epoch."""
+        return self.published[max(self.published)] if self.published else None
+
+    @property
+    def is_drained(self) -> bool:
+        """True if all rows are in, and the job was stopped in an orderly way."""
+        newest = self.newest
+        rows = len(self._world.job.rows)
+        return (
+            newest is not None and newest.offset == rows and newest.manifest.status is CompletionStatus.FINAL
+        )
+
+    @property
+    def visible(self) -> list[dict[str, Any]]:
+        """All rows of output that readers see."""
+        return [row for rows in self._visible.values() for row in rows]
+
+    def retained(self) -> list[Epoch]:
+        """The epochs that must be restorable now."""
+        kept = set(self._tags.values())
+        return sorted(epoch for epoch in self.published if epoch >= self.oldest or epoch in kept)
+
+    def is_overtaken(self, process: Process) -> bool:
+        """Whether another driver has the job."""
+        return process.generation == 0 or self.fence > process.generation
+
+    def after_call(self, store: SimulatedStore, operation: Operation) -> None:
+        """An actor has its answer: remember what it could know of the fence before it acts again."""
+        if store is self._world.state and operation is not Operation.DELETE:
+            self._world.scheduler.current.fence_known = self.fence
+
+    def written(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
+        """Judge what was written."""
+        if store is self._world.output:
+            self._shown(path, data, before)
+            return
+        name = recognise(path.removeprefix(_PREFIX))
+        if name.kind in _IMMUTABLE and before is not None and before != data:
+            self._world.fail("a name is never used for two contents", path)
+        match name.kind:
+            case ObjectKind.FENCE:
+                self._claimed(data, path)
+            case ObjectKind.BOUNDARY:
+                self._advanced(data, path)
+            case ObjectKind.MANIFEST:
+                self._fence_at_manifest.setdefault(name.path, self.fence)
+            case ObjectKind.EPOCH_RECORD if before is None:
+                self._publish(name, data)
+            case ObjectKind.COMMITTED:
+                self._committed(name)
+            case ObjectKind.TAG:
+                tag = TagRecord.decode(data, path, JOB_ID)
+                if tag.epoch >= self.oldest:
+                    self._tags[name.path] = tag.epoch
+
+    def deleted(self, store: SimulatedStore, path: str) -> None:
+        """Judge what was deleted."""
+        if store is self._world.output:
+            if path in self._visible:
+                self._world.fail("output that readers see is never deleted", path)
+            return
+        name = recognise(path.removeprefix(_PREFIX))
+        if name.kind is ObjectKind.TAG:
+            self._tags.pop(name.path, None)
+            return
+        self._check_fence("delete", path)
+        for epoch in self.retained():
+            if name.path in self.published[epoch].needs:
+                self._world.fail("no object that a retained epoch needs is deleted", f"{path} of {epoch}")
+        if name.kind is ObjectKind.EPOCH_RECORD and name.epoch is not None:
+            self.published.pop(name.epoch, None)
+
+    def check_restorable(self, epoch: Epoch) -> dict[str, list[dict[str, Any]]]:
+        """Restore an epoch at a random parallelism, and compare every row with the oracle."""
+        world, job = self._world, self._world.job
+        promised = self.published[epoch]
+        parallelism = self._checks.randint(1, 4)
+        found = restored_state(world, epoch, parallelism)
+        expected = job.state(job.rows[: promised.offset], promised.manifest.watermark_us)
+        for table, rows in (expected or {}).items():
+            difference = same_rows(job, found[table], rows)
+            if difference:
+                where = f"table {table} of epoch {epoch} at parallelism {parallelism}"
+                world.fail("every retained epoch has exactly the oracle's state", f"{where}: {difference}")
+        world.counts["epochs restored"] += 1
+        return found
+
+    def _claimed(self, data: bytes, path: str) -> None:
+        generation = int(GenerationRecord.decode(data, path, JOB_ID).generation)
+        if generation <= self.fence:
+            self._world.fail("generations only rise", f"{generation} after {self.fence}")
+        self.fence = generation
+        if self._world.acting is not None:
+            self._world.acting.generation = generation
+
+    def _advanced(self, data: bytes, path: str) -> None:
+        oldest = BoundaryRecord.decode(data, path, JOB_ID).oldest
+        if oldest < self.oldest:
+            self._world.fail("the retention boundary only advances", f"{oldest} after {self.oldest}")
+        if oldest not in self.published:
+            self._world.fail("the retention boundary is a published epoch", oldest)
+        self.oldest = int(oldest)
+        self._check_fence("advance the boundary", path)
+
+    def _check_fence(self, act: str, path: str) -> None:
+        """A driver may act on what it knew of the fence at its last call, and on nothing older."""
+        acting = self._world.acting
+        if acting is None or acting.generation == 0:
+            return
+        known = self._world.scheduler.current.fence_known
+        if known > acting.generation:
+            self._world.fail(
+                "a fenced driver changes nothing", f"{acting.name} could know generation {known}: {act} {path}"
+            )
+
+    def _publish(self, name: ObjectName, data: bytes) -> None:
+        assert name.epoch is not None
+        epoch = name.epoch
+        if epoch < self.oldest:
+            # A driver that slept for hours; the record is void, and it must not commit.
+            return
+        record = self._objects.epoch_record(epoch, data)
+        if self._fence_at_manifest.get(record.manifest.path, 0) > record.generation:
+            self._world.fail("a fenced driver publishes nothing", f"epoch {epoch} by {record.generation}")
+        self._check_fence("publish", name.path)
+        if not self._world.state.contains(_PREFIX + record.manifest.path):
+            self._world.fail("no referenced object is missing", f"{record.manifest.path} of epoch {epoch}")
+        manifest = self._objects.read_manifest(record)
+        found = PublishedEpoch(manifest, frozenset((name.path, record.manifest.path, *self._needs(manifest))))
+        self._check_sequence(epoch, found)
+        self.published[epoch] = found
+        self._world.counts["epochs published"] += 1
+        if self._checks.random() < self._world.scenario.check_rate:
+            self.check_restorable(epoch)
+
+    def _needs(self, manifest: Manifest) -> Iterator[str]:
+        """Everything that a manifest leads to; a violation if something is not there."""
+        for entry in (subtask for operator in manifest.operators for subtask in operator.subtasks):
+            self._check_there(entry.metadata.path, manifest.epoch)
+            yield entry.metadata.path
+            for table in self._objects.read_subtasks([entry])[0].tables:
+                for file in table.files:
+                    self._check_there(file.path, manifest.epoch)
+                    yield file.path
+
+    def _check_there(self, path: str, epoch: Epoch) -> None:
+        if not self._world.state.contains(_PREFIX + path):
+            self._world.fail("no referenced object is missing", f"{path} of epoch {epoch}")
+
+    def _check_sequence(self, epoch: Epoch, found: PublishedEpoch) -> None:
+        before = self.published.get(Epoch(epoch - 1)) if epoch > 1 else None
+        if epoch > 1 and before is None:
+            self._world.fail("epochs are published one after another", f"epoch {epoch} without {epoch - 1}")
+        if before is None:
+            return
+        if found.offset < before.offset:
+            self._world.fail("offsets never go back", f"{found.offset} after {before.offset}")
+        if (found.manifest.watermark_us or 0) < (before.manifest.watermark_us or 0):
+            self._world.fail("the watermark never goes back", f"epoch {epoch}")
+
+    def _committed(self, name: ObjectName) -> None:
+        if name.epoch is not None and name.epoch >= self.oldest and name.epoch not in self.published:
+            self._world.fail("nothing is committed before it is published", name.path)
+
+    def _shown(self, path: str, data: bytes, before: bytes | None) -> None:
+        """New output: every row of it is expected, and none is there twice."""
+        if path.startswith("_"):
+            return
+        if before is not None:
+            if before != data:
+                self._world.fail("a file of output is never changed", path)
+            return
+        self._check_fence("commit", path)
+        self._visible[path] = output_rows(self._world, data)
+        newest = self.newest
+        offset = 0 if newest is None else newest.offset
+        job = self._world.job
+        expected = job.output(job.rows[:offset])
+        if expected is not None:
+            found = Counter(job.comparable(self.visible))
+            surplus = found - Counter(job.comparable(expected))
+            if surplus:
+                row, times = next(iter(surplus.items()))
+                self._world.fail(
+                    "no row of output is twice, early or made up",
+                    f"{dict(row)} {found[row]} times in {offset} rows ({times} too many), last in {path}",
+                )
