@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakestate.config import RetryPolicy, StoreConfig
 from lakestate.coordinator.parquet_backend import ParquetBackend
+from lakestate.coordinator.progress import EpochListener, EpochProgress
 from lakestate.errors import (
     ConflictError,
     CorruptionError,
@@ -68,6 +69,8 @@ __all__ = [
     "ConflictError",
     "CorruptionError",
     "Epoch",
+    "EpochListener",
+    "EpochProgress",
     "FencedError",
     "Generation",
     "GlobalKeyedTable",

@@ -28,7 +28,7 @@ class TableJob:
     def __init__(self, tables: Sequence[Table], parallelism: int = 1, url: str | None = None) -> None:
         self.tables = list(tables)
         self.parallelism = parallelism
-        self._folder = tempfile.TemporaryDirectory(prefix="lakestate-test-")
+        self._folder = tempfile.TemporaryDirectory(prefix="lakestate-test-", ignore_cleanup_errors=True)
         self.backend = ParquetBackend(url or f"memory://{uuid.uuid4().hex}", cache_dir=self._folder.name)
         self.epoch: Epoch | None = None
         self.oldest = 1

@@ -158,6 +158,16 @@ class RunCache:
             file = self._open_trusted(files, key)
         return file if file is not None else self._open_or_build(files, key, build)
 
+    def find(self, key: str) -> CachedFile | None:
+        """The file of `key` if it is there, or None. Waits for somebody who is just building it."""
+        files = EntryFiles.named(self._directory, entry_name(key))
+        with self._explained():
+            file = self._open_trusted(files, key)
+            if file is not None:
+                return file
+            with exclusive_lock(files.lock):
+                return self._open_trusted(files, key) or self._open_verified(files, key)
+
     def stats(self) -> CacheStats:
         """Counts; this scans the directory."""
         with self._explained():

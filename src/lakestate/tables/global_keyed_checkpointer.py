@@ -13,7 +13,7 @@ from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
 from lakestate.tables.global_keyed_files import newest_first, write_entries
 from lakestate.tables.lifecycle import FinishedTable
-from lakestate.tables.run_checkpointer import writers
+from lakestate.tables.writers import writers
 
 
 class GlobalKeyedCheckpointer:

@@ -11,9 +11,9 @@ from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
 from lakestate.tables.global_keyed_files import (
     StoredEntries,
+    entry_rows,
     newest_first,
     read_entries,
-    entry_rows,
     write_entries,
 )
 from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig

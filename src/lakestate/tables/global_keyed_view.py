@@ -15,7 +15,7 @@ from lakestate.protocol.rescale import carries
 from lakestate.protocol.values import Epoch
 from lakestate.tables.context import TableContext
 from lakestate.tables.global_keyed_checkpointer import GlobalKeyedCheckpointer
-from lakestate.tables.global_keyed_files import live_entries, newest_first, entry_rows
+from lakestate.tables.global_keyed_files import entry_rows, live_entries, newest_first
 from lakestate.tables.lifecycle import EpochCheckpointer
 from lakestate.tables.value_codec import EntryCodec
 

@@ -191,7 +191,7 @@ class _Found:
         if live is not None:
             places, rows = places[live], rows[live]
         indices = pa.array(places)
-        taken = [pc.take(run.column(name), indices) for name in self._layout.value_names]
+        taken = [run.taken(name, indices) for name in self._layout.value_names]
         fields = self._layout.value_schema
         # A very large run holds its text with 64-bit offsets.
         self._pieces.append([piece.cast(field.type) for piece, field in zip(taken, fields, strict=True)])

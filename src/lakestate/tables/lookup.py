@@ -66,7 +66,7 @@ def positions(run: Run, query: Query) -> np.ndarray:
     here = _same_hash(run, query, places, rows)
     places, rows = places[here], rows[here]
     while len(rows):
-        same = same_keys(_taken(query.columns, rows, len(query)), _taken(run.key_columns, places, -1))
+        same = same_keys(_asked(query, rows), _stored(run, places))
         found[rows[same]] = places[same]
         # Another key with this hash: the right one may be the next row.
         rows, places = rows[~same], places[~same] + 1
@@ -131,8 +131,13 @@ def _same_hash(run: Run, query: Query, places: np.ndarray, rows: np.ndarray) -> 
     return same
 
 
-def _taken(columns: Sequence[pa.Array], rows: np.ndarray, all_rows: int) -> Sequence[pa.Array]:
-    if len(rows) == all_rows:
-        return columns
+def _asked(query: Query, rows: np.ndarray) -> Sequence[pa.Array]:
+    if len(rows) == len(query):
+        return query.columns
     indices = pa.array(rows)
-    return [pc.take(column, indices) for column in columns]
+    return [pc.take(column, indices) for column in query.columns]
+
+
+def _stored(run: Run, places: np.ndarray) -> Sequence[pa.Array]:
+    indices = pa.array(places)
+    return [run.taken(name, indices) for name in run.layout.key_names]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.tables.layout import HASH, KEY, REMOVED, UPDATED, RunLayout
@@ -20,7 +22,7 @@ SAMPLE_ROWS = 64
 
 @dataclass(frozen=True)
 class Run:
-    """Sorted rows of one table."""
+    """Sorted rows of one table, one chunk per column but right after they were fetched."""
 
     rows: pa.Table
     layout: RunLayout
@@ -55,8 +57,10 @@ class Run:
         """Which rows say that their key is gone; None if none does."""
         if not self.layout.has_removals:
             return None
+        if not pc.any(self.rows.column(REMOVED)).as_py():
+            return None
         flags: np.ndarray = self.column(REMOVED).to_numpy(zero_copy_only=False)
-        return flags if flags.any() else None
+        return flags
 
     @cached_property
     def times_us(self) -> np.ndarray | None:
@@ -90,6 +94,23 @@ class Run:
         chunked = self.rows.column(name)
         return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
 
+    def taken(self, name: str, places: pa.Array) -> pa.Array:
+        """Some rows of a column, by ascending places.
+
+        Arrow would bring all chunks of the column together first, for however few rows.
+        """
+        chunked = self.rows.column(name)
+        if chunked.num_chunks == 1:
+            return pc.take(chunked.chunk(0), places)
+        starts = np.cumsum([0, *map(len, chunked.chunks)])
+        cuts = np.searchsorted(places.to_numpy(), starts)
+        pieces = [
+            pc.take(chunk, pc.subtract(places.slice(first, last - first), int(start)))
+            for chunk, start, (first, last) in zip(chunked.chunks, starts, pairwise(cuts), strict=False)
+            if last > first
+        ]
+        return pa.concat_arrays(pieces) if pieces else pa.nulls(0, chunked.type)
+
     def slice(self, start: int, stop: int) -> Run:
         """The rows from `start` up to, not including, `stop`. No copy."""
         if start == 0 and stop == len(self):
@@ -103,9 +124,10 @@ class Run:
         return self.slice(start, stop)
 
     def _numbers(self, name: str) -> np.ndarray:
-        numbers: np.ndarray = self.column(name).to_numpy(zero_copy_only=True)
-        return numbers
+        chunks = [chunk.to_numpy(zero_copy_only=True) for chunk in self.rows.column(name).chunks]
+        return chunks[0] if len(chunks) == 1 else np.concatenate([_NO_NUMBERS, *chunks])
 
 
+_NO_NUMBERS = np.empty(0, dtype=np.uint64)
 # A row without a time never expires.
 _NEVER_US = np.iinfo(np.int64).max

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
-from functools import cache
 
 import pyarrow as pa
 
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch, FileRef
-from lakestate.storage.parallel import InlineExecutor, is_one_at_a_time
 from lakestate.tables.context import TableContext
 from lakestate.tables.layout import RunLayout
 from lakestate.tables.lifecycle import FinishedTable
 from lakestate.tables.run import Run
 from lakestate.tables.run_files import write_run
-
-WRITERS_MAX = 4
-
-
-def writers() -> Executor:
-    """What encodes and uploads: threads of this process, unless nothing may run in parallel."""
-    return InlineExecutor() if is_one_at_a_time() else _threads()
-
-
-@cache
-def _threads() -> Executor:
-    # Parquet and sockets release the GIL.
-    return ThreadPoolExecutor(WRITERS_MAX, thread_name_prefix="lakestate-write")
+from lakestate.tables.writers import writers
 
 
 class RunCheckpointer:

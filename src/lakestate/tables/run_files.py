@@ -6,6 +6,7 @@ group. Opening gives a memory-mapped `Run`, from the cache or rebuilt from Parqu
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,18 +17,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from lakestate.errors import LakestateError
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.values import Block, Epoch, FileRef, TimeRange
-from lakestate.storage.run_cache import CachedFile
+from lakestate.storage.run_cache import CachedFile, RunCache
 from lakestate.tables.context import TableContext
 from lakestate.tables.layout import RunLayout
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.partial_read import read_blocks, wanted_blocks
 from lakestate.tables.run import Run
 from lakestate.tables.run_parquet import ROW_GROUP_ROWS, decode_run, encode_run, row_groups
+from lakestate.tables.writers import writers
 
 Upgrade = Callable[[pa.Table, CheckpointParquetMetadata, str], pa.Table]
 """Brings the rows of a file of any older state version into the current layout."""
+
+_log = logging.getLogger("lakestate.cache")
 
 MAPS_MAX = 64
 _MAPS: OrderedDict[object, Run] = OrderedDict()
@@ -101,15 +106,23 @@ def open_run(file: FileRef, layout: RunLayout, context: TableContext, upgrade: U
 
     Raises CorruptionError naming the file if it is missing, damaged or another table's.
     """
-    if context.cache is None:
-        run = Run(_single_chunk(_fetched(file, layout, context, upgrade)), layout)
-    else:
-        cached = context.cache.open(
-            _cache_key(file, layout, context),
-            lambda path: _write(path, _fetched(file, layout, context, upgrade)),
-        )
+    key = _cache_key(file, layout, context)
+    cached = None if context.cache is None else context.cache.find(key)
+    if cached is not None:
         run = _mapped(cached, layout)
+    else:
+        run = Run(_fetched(file, layout, context, upgrade), layout)
+        if context.cache is not None:
+            writers().submit(_kept, context.cache, key, run.rows)
     return run.clipped_to(file.valid_keys)
+
+
+def _kept(cache: RunCache, key: str, rows: pa.Table) -> None:
+    """Fill the cache beside the epoch, which has the rows already and need not wait for it."""
+    try:
+        cache.open(key, _writer(rows)).close()
+    except LakestateError as cause:
+        _log.warning("a run is not kept in the cache, and will be fetched again: %s", cause)
 
 
 def _mapped(cached: CachedFile, layout: RunLayout) -> Run:

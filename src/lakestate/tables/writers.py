@@ -1,0 +1,20 @@
+"""The threads of this process that encode, upload and fill the cache. Parquet and sockets release the GIL."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import cache
+
+from lakestate.storage.parallel import InlineExecutor, is_one_at_a_time
+
+WRITERS_MAX = 4
+
+
+def writers() -> Executor:
+    """Threads, unless nothing may run in parallel."""
+    return InlineExecutor() if is_one_at_a_time() else _threads()
+
+
+@cache
+def _threads() -> Executor:
+    return ThreadPoolExecutor(WRITERS_MAX, thread_name_prefix="lakestate-write")
