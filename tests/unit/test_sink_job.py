@@ -183,15 +183,18 @@ def test_a_disk_that_fills_up_is_reported_and_nothing_is_visible(
     written = os.write
 
     def half_then_full(descriptor: int, data: memoryview) -> int:
-        if str(tmp_path) not in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if not Path(f"/proc/self/fd/{descriptor}").readlink().is_relative_to(tmp_path):
             return written(descriptor, data)
         if len(data) < 100:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return written(descriptor, data[: len(data) // 2])
 
-    with monkeypatch.context() as patched, pytest.raises(StorageUnavailableError, match="the disk is full"):
-        patched.setattr(os, "write", half_then_full)
-        job.attempt(0).finish()
+    attempt = job.attempt(0)
+    monkeypatch.setattr(os, "write", half_then_full)
+    with pytest.raises(StorageUnavailableError, match="the disk is full"):
+        attempt.finish()
+    monkeypatch.undo()
+    attempt.writer.abandon()
     assert files(tmp_path) == []
     job.run_to(3)
     assert rows(tmp_path) == expected_rows(job.rows, 3, 1)

@@ -64,7 +64,7 @@ class PipelineQuery:
         self._ended = Event()
         self._is_stopping = False
         self._starts_again = False
-        self._prepared: set[int] = set()
+        self._is_prepared = False
         self._failure: BaseException | None = None
         self._last: EpochProgress | None = None
         self._spark_query = self._launched()
@@ -103,9 +103,15 @@ class PipelineQuery:
         self._spark_query.stop()
         self._ended.wait()
         if drain and self._failure is None:
-            with self._epoch_lock:
-                self._run_epoch(None, self._driver.next_epoch())
+            self._drain()
         self._driver.stop()
+
+    def _drain(self) -> None:
+        with self._epoch_lock:
+            self._starts_again = True
+            while self._starts_again:
+                self._starts_again = False
+                self._run_epoch(None, self._driver.next_epoch())
 
     def _launched(self) -> StreamingQuery:
         """Start Spark's query where the newest epoch ends."""
@@ -146,13 +152,22 @@ class PipelineQuery:
 
     def _prepare(self, session: SparkSession) -> None:
         """Set up the session of Spark's query once. It is a clone, so the user's is not touched."""
-        if self._prepared:
+        if self._is_prepared:
             return
         for name, value in SESSION_SETTINGS.items():
             session.conf.set(name, value)
-        self._prepared.add(1)
+        self._is_prepared = True
 
     def _watch(self) -> None:
+        try:
+            self._follow()
+        except BaseException as failure:  # noqa: BLE001
+            self._failure = failure
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._ended.set()
+
+    def _follow(self) -> None:
         """Wait for Spark's query, and start it again where another driver's epoch stands."""
         while True:
             try:
@@ -161,9 +176,7 @@ class PipelineQuery:
                 if not self._is_stopping and not self._starts_again and self._failure is None:
                     self._failure = failure
             if not self._starts_again or self._is_stopping:
-                break
+                return
             self._starts_again = False
-            self._prepared.clear()
+            self._is_prepared = False
             self._spark_query = self._launched()
-        shutil.rmtree(self._directory, ignore_errors=True)
-        self._ended.set()
