@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +15,33 @@ from lakestate.errors import InvalidInputError
 from lakestate.testing.auctions import DISORDER_US, AuctionHouse, AuctionKind
 
 ROWS = 50_000
+
+
+GOLDEN = [
+    {
+        "auction": 8_050_873,
+        "bidder": 1419,
+        "price": 16_500,
+        "channel": "web",
+        "ts": datetime(2026, 1, 1, 3, 43, 39, 971_012, UTC),
+    },
+    {
+        "id": 1000,
+        "item": "lamp",
+        "seller": 44,
+        "category": 7,
+        "reserve": 1_267_300,
+        "expires": datetime(2026, 1, 1, 0, 0, 34, 808_261, UTC),
+        "ts": datetime(2026, 1, 1, 0, 0, 1, 665_200, UTC),
+    },
+    {
+        "id": 77,
+        "name": "Ivo Costa",
+        "email": "ivo.costa.77@example.com",
+        "city": "Essen",
+        "ts": datetime(2026, 1, 1, 0, 0, 0, 385_000, UTC),
+    },
+]
 
 
 def times_us(batch: pa.RecordBatch) -> np.ndarray:
@@ -87,6 +116,3 @@ def test_an_unknown_kind_and_a_range_that_is_none_are_refused() -> None:
     for start, stop in ((-1, 1), (2, 1)):
         with pytest.raises(InvalidInputError, match="not a range of rows"):
             AuctionHouse().rows("bids", start, stop)
-
-
-GOLDEN: list[dict[str, object]] = []

@@ -137,7 +137,8 @@ def _truncated(column: pa.Array, width: int) -> pa.Array:
         values = [_truncated_decimal(value, width) for value in distinct.dictionary.to_pylist()]
         return pa.array(values, column.type).take(distinct.indices)
     numbers = _integers(column)
-    return pa.array(numbers - numbers % width, mask=_nulls(column)).cast(column.type)
+    # Near the least number this wraps around, as it does in every other writer.
+    return pa.array(numbers - numbers % width, mask=_nulls(column)).cast(column.type, safe=False)
 
 
 def _is_bytes(given: pa.DataType) -> bool:

@@ -17,7 +17,7 @@ from lakestate.protocol.values import Epoch
 from lakestate.tables.context import TableContext, expired_before_us
 from lakestate.tables.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout, conformed
 from lakestate.tables.lifecycle import EpochCheckpointer
-from lakestate.tables.lookup import ABSENT, positions, sorted_query
+from lakestate.tables.lookup import ABSENT, HashedKeys, positions
 from lakestate.tables.merge import last_rows, merged, slices
 from lakestate.tables.ownership import check_owned
 from lakestate.tables.run import Run
@@ -41,6 +41,8 @@ class KeyedView:
         self._stored = RunSet(files.files, layout, context, upgrade)
         self._written: list[Run] = []
         self._in_flight: RunCheckpointer | None = None
+        self._asked: HashedKeys | None = None
+        """The keys of the last question: mostly they are put next."""
 
     def get(self, keys: Rows) -> pa.RecordBatch:
         """The values of keys, row by row as asked; null where a key has none."""
@@ -53,7 +55,8 @@ class KeyedView:
     def lookup(self, keys: Rows) -> tuple[pa.BooleanArray, pa.RecordBatch]:
         """For each key whether it has a row, and its values."""
         columns = self._key_columns(keys, "get")
-        query, order = sorted_query(self._layout, columns)
+        self._asked = HashedKeys.of(self._layout, columns)
+        query, order = self._asked.query(), self._asked.order
         found = _Found(self._layout, len(query))
         open_rows: np.ndarray | None = None
         for run in self._runs():
@@ -128,7 +131,9 @@ class KeyedView:
         count = len(keys[0])
         if not count:
             return
-        run = last_rows(self._bag(keys, values, removed))
+        if self._asked is None or not self._asked.are(keys):
+            self._asked = HashedKeys.of(self._layout, keys)
+        run = last_rows(self._bag(self._asked, values, removed), self._asked.order)
         assert run.key_range is not None, "there is a row"
         check_owned(run.key_range, self._layout.config.name, self._context.task)
         self._written.insert(0, run)
@@ -137,14 +142,13 @@ class KeyedView:
         while len(self._written) > 1 and 2 * len(self._written[0]) >= len(self._written[1]):
             self._written[:2] = [merged(self._written[:2], self._layout)]
 
-    def _bag(self, keys: Sequence[pa.Array], values: Sequence[pa.Array], removed: bool) -> Run:
+    def _bag(self, hashed: HashedKeys, values: Sequence[pa.Array], removed: bool) -> Run:
         """The rows in the run's columns, not sorted yet."""
-        layout, count = self._layout, len(keys[0])
-        routing, fine = layout.hashes(keys)
-        columns: dict[str, pa.Array] = {KEY: pa.array(routing)}
-        if fine is not None:
-            columns[HASH] = pa.array(fine)
-        columns |= dict(zip(layout.key_names, keys, strict=True))
+        layout, count = self._layout, len(hashed.keys)
+        columns: dict[str, pa.Array] = {KEY: pa.array(hashed.keys)}
+        if hashed.hashes is not None:
+            columns[HASH] = pa.array(hashed.hashes)
+        columns |= dict(zip(layout.key_names, hashed.columns, strict=True))
         columns |= dict(zip(layout.value_names, values, strict=True))
         if layout.has_removals:
             columns[REMOVED] = pa.array(np.full(count, removed))

@@ -43,15 +43,32 @@ class Query:
         )
 
 
-def sorted_query(layout: RunLayout, columns: Sequence[pa.Array]) -> tuple[Query, np.ndarray]:
-    """A query for keys in any order, and the order it was brought into.
+@dataclass(frozen=True)
+class HashedKeys:
+    """Keys as they were given, their hashes, and the order of ascending routing keys."""
 
-    Sorted, the searches walk through memory instead of jumping about in it: with a large state
-    that is most of the cost.
-    """
-    keys, hashes = layout.hashes(columns)
-    order = np.argsort(keys)
-    return Query(keys, hashes, columns).take(order), order
+    columns: Sequence[pa.Array]
+    keys: np.ndarray
+    hashes: np.ndarray | None
+    order: np.ndarray
+
+    @classmethod
+    def of(cls, layout: RunLayout, columns: Sequence[pa.Array]) -> HashedKeys:
+        """Hash and sort."""
+        keys, hashes = layout.hashes(columns)
+        return cls(columns, keys, hashes, np.argsort(keys))
+
+    def are(self, columns: Sequence[pa.Array]) -> bool:
+        """True if these are the same keys in the same order: comparing is cheaper than hashing."""
+        return all(one.equals(other) for one, other in zip(self.columns, columns, strict=True))
+
+    def query(self) -> Query:
+        """A query in ascending order.
+
+        Sorted, the searches walk through memory instead of jumping about in it: with a large
+        state that is most of the cost.
+        """
+        return Query(self.keys, self.hashes, self.columns).take(self.order)
 
 
 def positions(run: Run, query: Query) -> np.ndarray:

@@ -41,9 +41,12 @@ def first_rows(bag: Run) -> Run:
     return _picked(bag, order if again is None else order[~again])
 
 
-def last_rows(bag: Run) -> Run:
-    """The rows of a bag sorted by key, the last of each key kept."""
-    order = _sorted_order(bag)
+def last_rows(bag: Run, order: np.ndarray | None = None) -> Run:
+    """The rows of a bag sorted by key, the last of each key kept.
+
+    `order` is one of ascending routing keys, if it is known already.
+    """
+    order = _sorted_order(bag, order)
     again = _same_as_previous(bag, order)
     if again is None:
         return _picked(bag, order)
@@ -74,11 +77,11 @@ def slices(runs: Sequence[Run], rows_max: int = SLICE_ROWS) -> Iterator[list[Run
         first = cut
 
 
-def _sorted_order(bag: Run) -> np.ndarray:
+def _sorted_order(bag: Run, known: np.ndarray | None = None) -> np.ndarray:
     """Equal hashes in the order they came: the first, or the last, of a key is wanted."""
     if bag.hashes is not None:
         return np.lexsort((bag.hashes, bag.keys))
-    order = np.argsort(bag.keys)
+    order = np.argsort(bag.keys) if known is None else known.copy()
     # The fast sort is not stable. Where no hash repeats, there is nothing to keep in order.
     return np.argsort(bag.keys, kind="stable") if _equal_hashes(bag, order).any() else order
 

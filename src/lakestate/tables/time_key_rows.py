@@ -19,7 +19,7 @@ from lakestate.tables.context import TableContext
 from lakestate.tables.event_time import EventTime, event_time_us
 from lakestate.tables.layout import HASH, KEY, RunLayout, conformed
 from lakestate.tables.lifecycle import EpochCheckpointer
-from lakestate.tables.lookup import Query, sorted_query
+from lakestate.tables.lookup import HashedKeys, Query
 from lakestate.tables.merge import SLICE_ROWS
 from lakestate.tables.ownership import check_owned
 from lakestate.tables.run import Run
@@ -73,7 +73,8 @@ class TimeKeyRows:
         """Rows of keys with start <= time < end; `__query` says which of the keys, counted from 0."""
         layout, span = self._layout, self._span(start, end)
         columns = conformed(keys, layout.key_fields, f"rows of {layout.config.name}")
-        query, order = sorted_query(layout, columns)
+        hashed = HashedKeys.of(layout, columns)
+        query, order = hashed.query(), hashed.order
         pieces, queries = [], [np.empty(0, dtype=np.int64)]
         for run, live in self._searched(span, query):
             places, rows = matches(run, query, live)

@@ -1,4 +1,4 @@
-"""`make demo` runs to its end and shows each refusal."""
+"""The example of the storage and protocol layers runs to its end and shows each refusal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_demo_runs_to_its_end_and_shows_every_refusal(tmp_path: Path) -> None:
+def test_the_example_runs_to_its_end_and_shows_every_refusal(tmp_path: Path) -> None:
     places = {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
     run = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "demo.py")],
+        [sys.executable, str(ROOT / "examples" / "storage_and_protocol.py")],
         env=os.environ | places,
         capture_output=True,
         text=True,
@@ -22,4 +22,5 @@ def test_the_demo_runs_to_its_end_and_shows_every_refusal(tmp_path: Path) -> Non
     assert (run.returncode, run.stderr) == (0, "")
     codes = [code for code in ("fenced", "not_found", "corruption") if f"[{code}]" in run.stdout]
     assert codes == ["fenced", "not_found", "corruption"]
-    assert (tmp_path / "lakestate-demo" / "orders-per-user" / "retention.json").exists()
+    job = tmp_path / "lakestate-storage-and-protocol" / "orders-per-user"
+    assert (job / "retention.json").exists()

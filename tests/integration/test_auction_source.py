@@ -1,0 +1,93 @@
+"""The auction house as a Spark stream: every row once, in any trigger, over restarts."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from lakestate.errors import InvalidInputError
+from lakestate.spark.auction_source import AuctionDataSource, AuctionRead, AuctionStreamReader
+from lakestate.testing.auctions import AuctionHouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def stream(spark: SparkSession, **options: Any) -> DataFrame:
+    spark.dataSource.register(AuctionDataSource)
+    return spark.readStream.format("lakestate-auctions").options(seed=5, **options).load()
+
+
+def expected(kind: str, start: int, stop: int) -> list[dict[str, Any]]:
+    return pa.table(AuctionHouse(5).rows(kind, start, stop)).sort_by(SORTED[kind]).to_pylist()
+
+
+SORTED = {
+    "bids": [(name, "ascending") for name in ("auction", "bidder", "price", "channel", "ts")],
+    "persons": "id",
+    "auctions": "id",
+}
+
+
+class Collected:
+    """Keeps the rows of every batch, and the offsets that Spark wrote."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.batches: list[pa.Table] = []
+        self._checkpoint = checkpoint
+
+    def run(self, frame: DataFrame, **trigger: Any) -> Any:
+        writer = frame.writeStream.foreachBatch(lambda batch, _: self.batches.append(batch.toArrow()))
+        return writer.option("checkpointLocation", str(self._checkpoint)).trigger(**trigger).start()
+
+    def rows(self, kind: str) -> list[dict[str, Any]]:
+        return pa.concat_tables(self.batches).sort_by(SORTED[kind]).to_pylist()
+
+    def offsets(self) -> list[dict[str, int]]:
+        files = [path for path in (self._checkpoint / "offsets").iterdir() if path.name.isdigit()]
+        return [json.loads(path.read_text().splitlines()[-1]) for path in sorted(files, key=str)]
+
+
+def test_available_now_reads_every_bid_once_in_batches_and_goes_on_after_a_restart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    collected = Collected(tmp_path / "spark")
+    for rows in (2500, 4000):
+        frame = stream(spark, rows=rows, rowsPerBatch=1000, partitions=3)
+        assert collected.run(frame, availableNow=True).awaitTermination(120)
+    assert [batch.num_rows for batch in collected.batches] == [1000, 1000, 500, 1000, 500]
+    assert collected.rows("bids") == expected("bids", 0, 4000)
+    assert collected.offsets() == [{"row": row} for row in (1000, 2000, 2500, 3500, 4000)]
+
+
+def test_a_processing_time_trigger_reads_an_endless_stream(spark: SparkSession, tmp_path: Path) -> None:
+    collected = Collected(tmp_path / "spark")
+    query = collected.run(stream(spark, kind="persons", rowsPerBatch=10), processingTime="0 seconds")
+    deadline = time.monotonic() + 60
+    while len(collected.batches) < 3 and query.isActive and time.monotonic() < deadline:
+        query.awaitTermination(0.05)
+    query.stop()
+    count = 10 * len(collected.batches)
+    assert count >= 30
+    assert collected.rows("persons") == expected("persons", 0, count)
+
+
+def test_a_wrong_option_is_refused_when_the_stream_is_loaded(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="not an option's value: rowsPerBatch; found many"):
+        stream(spark, rowsPerBatch="many")
+
+
+def test_available_now_without_an_end_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="give the option rows"):
+        AuctionStreamReader(AuctionRead()).prepareForTriggerAvailableNow()
+
+
+def test_a_nearer_end_after_a_restart_does_not_take_rows_back() -> None:
+    reader = AuctionStreamReader(AuctionRead(rows=100))
+    assert reader.latestOffset({"row": 300}, reader.getDefaultReadLimit()) == {"row": 300}
+    assert reader.partitions({"row": 300}, {"row": 300}) == []

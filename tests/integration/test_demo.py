@@ -1,0 +1,30 @@
+"""`make demo`, with fewer rows: killed in the middle, restarted, and exact."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_demo_is_killed_goes_on_and_is_exact(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "examples/demo.py"), "--rows", "24000", "--rows-per-batch", "4000"],
+        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert [line.split(", ")[-1] for line in run.stdout.splitlines() if "equal:" in line] == [
+        "equal: yes"
+    ] * 2
+    assert "output rows that are there twice: 0" in run.stdout
+    assert "by generation 2 " in run.stdout
