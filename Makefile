@@ -17,7 +17,7 @@ setup: ## Create .venv with the pinned packages and check for Java 17+ (at once 
 	@scripts/setup
 
 .PHONY: demo
-demo: setup ## Show Lakestate at work on local files
+demo: setup ## Run a pipeline on local Spark, kill it, restart it, and show that nothing is lost
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 .PHONY: test

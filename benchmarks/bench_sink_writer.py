@@ -1,6 +1,8 @@
 """The resumable Parquet writer against a plain `pq.ParquetWriter`: the same batches, the same options.
 
 The resumable one makes a checkpoint every 250,000 rows, and goes on from it as another process would.
+By default it keeps the rows of small epochs for a larger row group, which is less work than the plain
+writer does; so it is also measured with the very row groups of the plain one, and that ratio counts.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,10 +20,11 @@ import pyarrow.parquet as pq
 
 from lakestate.sinks.local_writer import CurrentFileRecovery, ParquetLocalWriter
 from lakestate.sinks.parquet_segment import ParquetSettings
+from lakestate.sinks.parquet_writer import KEPT_ROW_BYTES_DEFAULT
 
 EPOCHS = 8
 EPOCH_ROWS = 250_000
-ROUNDS = 6
+ROUNDS = 8
 RATIO_MAX = 1.15
 
 
@@ -47,16 +51,20 @@ def plain(root: Path, rows: list[pa.RecordBatch]) -> None:
             writer.write_batch(batch)
 
 
-def resumable(root: Path, rows: list[pa.RecordBatch]) -> None:
+def resumable(root: Path, rows: list[pa.RecordBatch], kept: int | str = KEPT_ROW_BYTES_DEFAULT) -> None:
     """Encoding and decoding the checkpoint is part of it; syncing the disk is, too."""
     settings, schema = ParquetSettings("zstd"), rows[0].schema
-    writer = ParquetLocalWriter(root, "hidden.parquet", "final.parquet", schema, settings)
+    writer = ParquetLocalWriter(
+        root, "hidden.parquet", "final.parquet", schema, settings, kept_row_bytes=kept
+    )
     for number, batch in enumerate(rows):
         writer.write_batch(batch)
         record = msgspec.msgpack.encode(writer.checkpoint())
         writer.abandon()
         stored = msgspec.msgpack.decode(record, type=CurrentFileRecovery)
-        writer = ParquetLocalWriter.recover(root, stored, schema, settings, attempt=str(number))
+        writer = ParquetLocalWriter.recover(
+            root, stored, schema, settings, attempt=str(number), kept_row_bytes=kept
+        )
     writer.close()
 
 
@@ -70,21 +78,28 @@ def timed(
         return time.perf_counter() - clock, time.process_time() - cpu
 
 
+CONTENDERS = {
+    "plain": plain,
+    "resumable, the same row groups": partial(resumable, kept=0),
+    "resumable, by default": resumable,
+}
+
+
 def main() -> None:
     rows = batches()
-    found: dict[str, list[tuple[float, float]]] = {"plain": [], "resumable": []}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTENDERS}
     for number in range(ROUNDS):
-        # Whoever comes second may find a busier disk.
-        order = [("plain", plain), ("resumable", resumable)]
-        for name, write in order if number % 2 else reversed(order):
-            found[name].append(timed(write, rows))
+        # Whoever comes later may find a busier disk.
+        for name in sorted(CONTENDERS, reverse=number % 2 == 1):
+            found[name].append(timed(CONTENDERS[name], rows))
     print(f"{EPOCHS * EPOCH_ROWS:,} rows, a checkpoint every {EPOCH_ROWS:,}, best of {ROUNDS}:")
     best = {name: [min(column) for column in zip(*times, strict=True)] for name, times in found.items()}
     for name, (clock, cpu) in best.items():
-        print(f"{name:<10} {clock * 1000:8.0f} ms by the clock {cpu * 1000:8.0f} ms of CPU")
-    clock_ratio, cpu_ratio = (ours / theirs for ours, theirs in zip(*reversed(best.values()), strict=True))
-    verdict = "within" if clock_ratio <= RATIO_MAX else "MISSED"
-    print(f"ratio {clock_ratio:.3f} by the clock, {cpu_ratio:.3f} of CPU; at most {RATIO_MAX}: {verdict}")
+        print(f"  {name:<32} {clock * 1000:6.0f} ms by the clock {cpu * 1000:6.0f} ms of CPU")
+    for name in [*CONTENDERS][1:]:
+        clock, cpu = (ours / theirs for ours, theirs in zip(best[name], best["plain"], strict=True))
+        verdict = "within" if clock <= RATIO_MAX else "MISSED"
+        print(f"{name}: ratio {clock:.3f} ({cpu:.3f} of CPU); at most {RATIO_MAX}: {verdict}")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def pipeline(bids: DataFrame, folder: Path) -> ls.Pipeline:
         job.source(bids, name="bids", event_time="ts", delay="2 seconds")
         .key_by("bidder")
         .apply("totals", BidderTotals())
-        .sink("out", ls.ParquetSink(f"file://{folder}/out", roll=ls.Roll(bytes="1MB")))
+        .sink("out", ls.ParquetSink(f"file://{folder}/out", roll=ls.Roll(bytes="200kB")))
     )
     return job
 
@@ -84,7 +84,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("folder", type=Path, help="where state and output are kept")
     arguments.add_argument("--seed", type=int, default=7)
-    arguments.add_argument("--rows", type=int, default=1_000_000)
+    arguments.add_argument("--rows", type=int, default=600_000)
     arguments.add_argument("--rows-per-batch", type=int, default=50_000)
     given = arguments.parse_args()
     bids = bid_stream(local_spark(), given.seed, given.rows, given.rows_per_batch)

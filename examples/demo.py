@@ -188,7 +188,7 @@ def show_disk(demo: Demo) -> None:
 def main() -> int:
     """Run, kill, run again, compare."""
     arguments = argparse.ArgumentParser(description="Lakestate at work, killed and restarted in the middle.")
-    arguments.add_argument("--rows", type=int, default=1_000_000)
+    arguments.add_argument("--rows", type=int, default=600_000)
     arguments.add_argument("--rows-per-batch", type=int, default=50_000)
     given = arguments.parse_args()
     folder = Path(tempfile.gettempdir()) / "lakestate-demo"

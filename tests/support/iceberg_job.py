@@ -51,9 +51,7 @@ class Warehouse:
     def job(self, rows: Rows | None = None, schema: pa.Schema = SCHEMA, **settings: Any) -> SinkJob:
         return self.job_of(lambda: self.sink(**settings), rows or numbered_rows(20), schema)
 
-    def job_of(
-        self, open_sink: Callable[[], IcebergSink], rows: Rows, schema: pa.Schema = SCHEMA
-    ) -> SinkJob:
+    def job_of(self, open_sink: Callable[[], IcebergSink], rows: Rows, schema: pa.Schema = SCHEMA) -> SinkJob:
         return SinkJob(open_sink, rows, schema=schema)  # type: ignore[arg-type]
 
 

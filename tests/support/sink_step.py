@@ -65,13 +65,17 @@ def _row(number: int) -> dict[str, object]:
 def step(root: Path, compression: str, epoch: int, *, last: bool) -> None:
     settings = ParquetSettings(compression)
     record_file = root / f"{compression}.record"
+    # Every other epoch ends a row group; the rows of the others wait for it.
+    kept = 0 if epoch % 2 else 1 << 20
     if record_file.exists():
         record = msgspec.msgpack.decode(record_file.read_bytes(), type=CurrentFileRecovery)
-        writer = ParquetLocalWriter.recover(root, record, SCHEMA, settings, attempt=str(epoch))
+        writer = ParquetLocalWriter.recover(
+            root, record, SCHEMA, settings, attempt=str(epoch), kept_row_bytes=kept
+        )
     else:
-        writer = ParquetLocalWriter(root, f"{compression}.hidden", f"{compression}.parquet", SCHEMA, settings)
-    # Every other epoch is large enough for a row group of its own; the others wait for it.
-    writer._writer._kept_row_bytes = 0 if epoch % 2 else 1 << 20
+        writer = ParquetLocalWriter(
+            root, f"{compression}.hidden", f"{compression}.parquet", SCHEMA, settings, kept_row_bytes=kept
+        )
     writer.write_batch(rows_of(epoch))
     if not last:
         record_file.write_bytes(msgspec.msgpack.encode(writer.checkpoint()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +59,7 @@ def test_rows_do_not_depend_on_how_they_are_cut(
     kind: AuctionKind, seed: int, start: int, cuts: list[int]
 ) -> None:
     house, ends = AuctionHouse(seed), [start + cut for cut in sorted(cuts)]
-    parts = [house.rows(kind, first, last) for first, last in zip(ends, ends[1:], strict=False)]
+    parts = [house.rows(kind, first, last) for first, last in pairwise(ends)]
     whole = pa.Table.from_batches([house.rows(kind, ends[0], ends[-1])])
     assert pa.Table.from_batches(parts).combine_chunks().equals(whole)
 

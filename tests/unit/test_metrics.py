@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -20,6 +22,7 @@ from lakestate.spark.metrics import PrometheusMetrics
 from lakestate.spark.progress_line import ProgressLine, progress_text
 from lakestate.testing.operator_harness import OperatorHarness
 
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 PROGRESS = EpochProgress(
     job_id="totals",
     epoch=7,
@@ -87,6 +90,16 @@ class TestPrometheus:
             'lakestate_epoch{job="totals"} 7.0',
             'lakestate_epoch{job="other"} 1.0',
         ]
+
+    def test_the_page_on_operations_lists_exactly_these_metrics(self) -> None:
+        registry = CollectorRegistry()
+        PrometheusMetrics(registry)
+        made = {
+            f"{family.name}_total" if family.type == "counter" else family.name
+            for family in registry.collect()
+        }
+        table = [line for line in OPERATIONS.read_text().splitlines() if line.startswith("| `lakestate_")]
+        assert set(re.findall(r"`(lakestate_\w+)`", "\n".join(table))) == made
 
     def test_without_the_package_the_error_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "prometheus_client", None)

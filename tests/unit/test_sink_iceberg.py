@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -203,6 +205,17 @@ def test_a_warehouse_with_odd_characters_in_its_path_works(tmp_path: Path) -> No
     warehouse = Warehouse(tmp_path / "my %20 wärehouse")
     warehouse.job(ROWS, partition_by=["country"]).run_to(2)
     assert warehouse.rows() == expected_rows(ROWS, 2, 2)
+
+
+def test_the_example_of_the_documentation_makes_its_table(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "iceberg.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example.replace("/data/warehouse", str(tmp_path)), names)
+    at = pa.timestamp("us", "UTC")
+    names["sink"].check(pa.schema([("country", pa.string()), ("ts", at), ("user", pa.int64())]))
+    spec = names["sink"].loaded_table().spec()
+    assert [field.name for field in spec.fields] == ["country", "ts_day", "user_bucket"]
 
 
 def _no_rows() -> pa.RecordBatch:

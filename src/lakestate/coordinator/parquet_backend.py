@@ -54,7 +54,7 @@ class ParquetBackend:
         self._config = (
             checkpoint if isinstance(checkpoint, StoreConfig) else StoreConfig(checkpoint, options or {})
         )
-        self._cache_dir = Path(cache_dir) if cache_dir else Path(tempfile.gettempdir()) / "lakestate-cache"
+        self._cache_dir = Path(cache_dir) if cache_dir else None
         self._cache_bytes = size_bytes(cache_bytes)
         self._ambient = ambient
         self._claims: dict[str, GenerationRecord] = {}
@@ -75,7 +75,9 @@ class ParquetBackend:
     @cached_property
     def cache(self) -> RunCache:
         """This host's run cache."""
-        return RunCache(self._cache_dir, self._cache_bytes)
+        # Not where the backend was made: an executor's temporary directory is not the driver's.
+        folder = self._cache_dir or Path(tempfile.gettempdir()) / "lakestate-cache"
+        return RunCache(folder, self._cache_bytes)
 
     def objects(self, job_id: str) -> JobObjects:
         """Verified access to the objects of a job."""
@@ -214,6 +216,6 @@ def _operator_entry(epoch: Epoch, operator_id: str, parts: Sequence[SubtaskCheck
 
 
 def _rebuilt(
-    config: StoreConfig, cache_dir: Path, cache_bytes: int, ambient: Ambient | None
+    config: StoreConfig, cache_dir: Path | None, cache_bytes: int, ambient: Ambient | None
 ) -> ParquetBackend:
     return ParquetBackend(config, cache_dir=cache_dir, cache_bytes=cache_bytes, ambient=ambient)

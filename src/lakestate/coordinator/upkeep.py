@@ -97,7 +97,8 @@ class Upkeep:
         if not self._is_clean or manifest.epoch % CLEAN_UP_EPOCHS == 0:
             self._clean_up(manifest)
             self._is_clean = True
-        plan = retain(self._job, self._mine, self._retention, self._ambient)
+        # Not past this epoch, though newer ones may be there by now: what is merged next is read from it.
+        plan = retain(self._job, self._mine, self._retention, self._ambient, in_flight=manifest.epoch)
         if isinstance(plan, RetentionRefused):
             _log.warning("nothing of job %s was collected: %s", self._job.job_id, plan.damages)
         found = {

@@ -20,7 +20,7 @@ from lakestate.sinks.destination import (
 )
 from lakestate.sinks.local_output import HiddenFile, LocalOutput
 from lakestate.sinks.parquet_segment import ParquetSettings
-from lakestate.sinks.parquet_writer import ParquetBatchBufferingWriter
+from lakestate.sinks.parquet_writer import KEPT_ROW_BYTES_DEFAULT, ParquetBatchBufferingWriter
 from lakestate.sinks.pre_commit import Content, FilePreCommit, LocalFile
 from lakestate.sinks.writer_state import WriterState
 
@@ -132,10 +132,12 @@ class ParquetLocalWriter:
         final: str,
         schema: pa.Schema,
         settings: ParquetSettings | None = None,
+        *,
+        kept_row_bytes: int | str = KEPT_ROW_BYTES_DEFAULT,
     ) -> None:
         self._final = final
         self._file = LocalOutput(root).create(temporary)
-        self._writer = ParquetBatchBufferingWriter(schema, settings)
+        self._writer = ParquetBatchBufferingWriter(schema, settings, kept_row_bytes=kept_row_bytes)
 
     @classmethod
     def recover(
@@ -146,6 +148,7 @@ class ParquetLocalWriter:
         settings: ParquetSettings | None = None,
         *,
         attempt: str,
+        kept_row_bytes: int | str = KEPT_ROW_BYTES_DEFAULT,
     ) -> ParquetLocalWriter:
         """The writer as it was. What was written after the record does not count.
 
@@ -156,7 +159,9 @@ class ParquetLocalWriter:
         writer._final = record.final
         copy = f"{record.final.rpartition('/')[2]}.{attempt}"
         writer._file = LocalOutput(root).reopen(record.temporary, record.position, copy)
-        writer._writer = ParquetBatchBufferingWriter.resume(schema, record.state, settings)
+        writer._writer = ParquetBatchBufferingWriter.resume(
+            schema, record.state, settings, kept_row_bytes=kept_row_bytes
+        )
         return writer
 
     def write_batch(self, batch: pa.RecordBatch) -> int:

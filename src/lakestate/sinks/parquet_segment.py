@@ -94,6 +94,7 @@ def _writer(file: pa.NativeFile, schema: pa.Schema, settings: ParquetSettings) -
         compression=settings.compression,
         compression_level=settings.compression_level,
         write_page_index=True,
+        store_decimal_as_integer=settings.decimals_as_integers,
     )
 
 

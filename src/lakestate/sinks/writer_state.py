@@ -118,7 +118,7 @@ class UntakenBytes:
             missing -= len(view)
         self._size -= size_bytes
         self.start += size_bytes
-        return b"".join(taken)
+        return _joined(taken)
 
     def copied_from(self, offset: int) -> bytes:
         """The bytes from an offset of the file on. They stay."""
@@ -137,3 +137,10 @@ class UntakenBytes:
             kept.append(Piece(numbers.take(), PieceKind.BYTES, content, stored_end))
         self._pieces = kept
         return kept
+
+
+def _joined(views: list[memoryview]) -> bytes:
+    """The bytes of all views; without a copy if they are one whole object already."""
+    if len(views) == 1 and isinstance(whole := views[0].obj, bytes) and len(whole) == len(views[0]):
+        return whole
+    return b"".join(views)

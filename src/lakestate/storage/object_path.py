@@ -6,6 +6,8 @@ They are checked before any I/O: a path read from a manifest can never leave the
 
 from __future__ import annotations
 
+import re
+
 from lakestate.errors import InvalidInputError
 
 RESERVED = ".lakestate"
@@ -16,6 +18,9 @@ PATH_BYTES_MAX = 1024
 
 PART_BYTES_MAX = 255
 """The longest file name that Linux takes."""
+
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f]")
+_SURROGATE = re.compile("[\\ud800-\\udfff]")
 
 
 def checked_path(path: str) -> str:
@@ -46,9 +51,9 @@ def is_reserved(path: str) -> bool:
 
 
 def _text_fault(path: str) -> str | None:
-    if any(ord(character) < 0x20 or ord(character) == 0x7F for character in path):
+    if _CONTROL.search(path):
         return "a control character"
-    if any(0xD800 <= ord(character) <= 0xDFFF for character in path):
+    if _SURROGATE.search(path):
         return "a lone surrogate, which is not text"
     if len(path.encode()) > PATH_BYTES_MAX:
         return f"more than {PATH_BYTES_MAX} bytes"

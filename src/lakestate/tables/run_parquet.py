@@ -69,10 +69,15 @@ def run_writer(
     )
 
 
+THREADED_BYTES_MIN = 1 << 20
+"""Waking threads costs two milliseconds, which is longer than decoding a small file takes."""
+
+
 def decode_run(data: pa.Buffer, object_name: str) -> pa.Table:
     """The rows of a whole file whose bytes were verified."""
     try:
-        return pq.read_table(pa.BufferReader(data), use_threads=True, page_checksum_verification=False)
+        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=False)
+        return file.read(use_threads=data.size > THREADED_BYTES_MIN)
     except (pa.ArrowException, OSError, ValueError) as cause:
         raise undecodable(object_name, cause) from cause
 

@@ -128,7 +128,7 @@ def tag_now_and_then(world: World, number: int) -> None:
             delete_tag(job, f"tag-{number}")
     except (NotFoundError, ConflictError):
         world.note(f"{process.name} comes too late for its tag")
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - judged
         world.judge(process, error, is_zombie=True)
 
 
@@ -158,7 +158,7 @@ def read_now_and_then(world: World, number: int) -> None:
     except CorruptionError as gone:
         if epoch in watch.retained():
             world.fail("a retained epoch can be read", gone)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - judged
         world.judge(process, error, is_zombie=True)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -131,7 +132,7 @@ class Cluster:
         running = [self._begun(stage, index, plan, links) for index in missing]
         while missing:
             scheduler = self._world.scheduler
-            in_time = scheduler.wait(lambda: any(each.actor.done for each in running), TASK_TIMEOUT_MS)
+            in_time = scheduler.wait(partial(_any_done, running), TASK_TIMEOUT_MS)
             if self._driver.crashed:
                 raise SimulatedCrash("the driver is dead")
             if not in_time:
@@ -197,6 +198,10 @@ class Cluster:
         key = [name for name in key if name in table.column_names] or table.column_names[:1]
         owners = subtasks_of(routing_keys([table[name] for name in key]), count)
         return [table.filter(pa.array(owners == index)) for index in range(count)]
+
+
+def _any_done(attempts: list[Attempt]) -> bool:
+    return any(each.actor.done for each in attempts)
 
 
 def sink_of(world: World, process: Process) -> FileSink:

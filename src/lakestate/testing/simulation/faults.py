@@ -7,7 +7,7 @@ of the call, so that a run can be repeated with exactly these faults, or with fe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import Enum
 from random import Random
 
@@ -57,10 +57,6 @@ class FaultRates:
         rates["second_driver"] = random.choice([0.0, 0.3, 0.7])
         return FaultRates(**rates)
 
-    def without(self, name: str) -> FaultRates:
-        """The same with one kind switched off."""
-        return replace(self, **{name: 0.0})
-
 
 @dataclass(frozen=True, order=True)
 class CallId:
@@ -81,11 +77,15 @@ _WRITES_ONLY = frozenset((Mishap.REQUEST_LOST, Mishap.ANSWER_LOST, Mishap.LATE, 
 class FaultPlan:
     """Decides at every call, by chance or by script, and remembers what it decided."""
 
-    def __init__(self, random: Random, rates: FaultRates, script: Script | None = None) -> None:
+    def __init__(self, seed: int, rates: FaultRates, script: Script | None = None) -> None:
         self.rates = rates
         self.struck: dict[CallId, Mishap] = {}
+        self.calls: list[CallId] = []
+        """Every call at which something could have gone wrong."""
         self.is_on = True
-        self._random = random
+        self._random = chance(seed, "faults")
+        # Apart, so that a script of faults changes nothing about what has no store call.
+        self._decisions = chance(seed, "decisions")
         self._script = script
         thresholds = [getattr(rates, mishap.name.lower()) for mishap in _DRAWN]
         self._bounds = [sum(thresholds[: index + 1]) for index in range(len(thresholds))]
@@ -94,6 +94,7 @@ class FaultPlan:
         """What goes wrong at this call, if anything."""
         if not self.is_on:
             return None
+        self.calls.append(call)
         mishap = self._script.get(call) if self._script is not None else self._by_chance()
         if mishap is None or (mishap in _WRITES_ONLY and not operation.writes):
             return None
@@ -101,8 +102,8 @@ class FaultPlan:
         return mishap
 
     def happens(self, rate: float) -> bool:
-        """Whether something that has no store call happens. Off in a scripted run without faults."""
-        return self.is_on and self._random.random() < rate
+        """Whether something happens that has no store call."""
+        return self.is_on and self._decisions.random() < rate
 
     def _by_chance(self) -> Mishap | None:
         drawn = self._random.random()

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import state_tables
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.storage.store import ObjectStore
 from lakestate.tables.backing_store import BackingStore
 from lakestate.tables.global_keyed_view import GlobalKeyedView
 from lakestate.tables.manager import TableManager
@@ -69,8 +68,3 @@ def output_rows(world: World, data: bytes) -> Rows:
         rows: Rows = pq.read_table(pa.BufferReader(data)).to_pylist()
         return rows
     return [json.loads(line) for line in data.splitlines()]
-
-
-def unread(store: ObjectStore) -> list[str]:
-    """Names of objects that are there, for messages."""
-    return [info.path for info in store.list()]

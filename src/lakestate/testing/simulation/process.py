@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import OutcomeUnknownError, StorageUnavailableError
 from lakestate.storage.run_cache import RunCache
-from lakestate.storage.store import DanglingUpload, ObjectInfo, ObjectStore
+from lakestate.storage.store import ObjectInfo, ObjectStore
 from lakestate.testing.faults import FaultyStore, Operation, SimulatedCrash
 from lakestate.testing.simulation.faults import CallId, Mishap
 from lakestate.testing.simulation.store import SimulatedStore
@@ -136,15 +138,13 @@ class ProcessStore(FaultyStore):
         """A listing in pages: each is as the store is when it is asked for."""
         size, after = self._process.world.page_size, ""
         while True:
-            page = self.perform(
-                Operation.LIST, prefix, lambda start=after: self._page(prefix, start, size)  # type: ignore[misc]
-            )
+            page = self.perform(Operation.LIST, prefix, partial(self._page, prefix, after, size))
             yield from page
             if len(page) < size:
                 return
             after = page[-1].path
 
-    def _page(self, prefix: str, after: str, size: int) -> list[ObjectInfo]:
+    def _page(self, prefix: str, after: str, size: int) -> builtins.list[ObjectInfo]:
         return [self._inner.head(path) for path in self._inner.paths(prefix, after, size)]
 
 
@@ -172,7 +172,7 @@ class ActorExecutor(Executor):
         def body() -> None:
             try:
                 future.set_result(fn(*args, **kwargs))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - judged, and handed over
                 self._process.world.judge(self._process, error)
                 future.set_exception(error)
             except SimulatedCrash as crash:
@@ -188,8 +188,3 @@ class ActorExecutor(Executor):
         if wait:
             scheduler = self._process.world.scheduler
             scheduler.wait(lambda: all(future.done() for future in self._running), SHUTDOWN_MS)
-
-
-def dangling(store: SimulatedStore) -> list[DanglingUpload]:
-    """Uploads that nobody has completed or aborted."""
-    return list(store.uploads.list_dangling())

@@ -5,19 +5,26 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
+from lakestate.coordinator.retain import preview
+from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.storage.parallel import one_at_a_time
+from lakestate.tables.job_objects import JobObjects
 from lakestate.testing.simulation.actors import read_now_and_then, supervise, tag_now_and_then
+from lakestate.testing.simulation.chance import chance
+from lakestate.testing.simulation.cluster import JOB_ID
 from lakestate.testing.simulation.faults import CallId, Mishap, Script
 from lakestate.testing.simulation.job import SimulatedJob
 from lakestate.testing.simulation.ledger import LedgerJob
 from lakestate.testing.simulation.oracle import same_rows
 from lakestate.testing.simulation.scenario import Scenario
-from lakestate.testing.simulation.scheduler import SimulationOver
+from lakestate.testing.simulation.scheduler import Actor, SimulationOver
 from lakestate.testing.simulation.watch import Watch
-from lakestate.testing.simulation.world import Violation, World
+from lakestate.testing.simulation.world import BrokenPromiseError, World
 
 JobOf = Callable[[Random, Scenario], SimulatedJob]
 
@@ -27,7 +34,7 @@ class RunResult:
     """What came of one run."""
 
     seed: int
-    violation: Violation | None
+    violation: BrokenPromiseError | None
     steps: int
     crashes: int
     struck: dict[CallId, Mishap] = field(default_factory=dict)
@@ -56,8 +63,8 @@ def run_seed(
     True
     """
     started = time.perf_counter()
-    scenario = scenario or Scenario.drawn(Random(f"{seed}/scenario"))
-    job = job_of(Random(f"{seed}/rows"), scenario)
+    scenario = scenario or Scenario.drawn(chance(seed, "scenario"))
+    job = job_of(chance(seed, "rows"), scenario)
     world = World(seed, scenario, job, script, traced=traced)
     Watch(world)
     try:
@@ -72,7 +79,7 @@ def run_seed(
         world.faults.struck,
         world.counts,
         world.trace or [],
-        world.calls,
+        world.faults.calls,
         time.perf_counter() - started,
     )
 
@@ -81,22 +88,23 @@ def _live(world: World) -> None:
     scheduler = world.scheduler
     first = scheduler.spawn("supervisor", lambda: supervise(world))
     actors = [first]
-    for number in range(world.scenario.tags):
-        actors.append(scheduler.spawn(f"tagger {number}", lambda n=number: tag_now_and_then(world, n)))
-    for number in range(world.scenario.readers):
-        actors.append(scheduler.spawn(f"reader {number}", lambda n=number: read_now_and_then(world, n)))
+    actors += [
+        scheduler.spawn(f"tagger {number}", partial(tag_now_and_then, world, number))
+        for number in range(world.scenario.tags)
+    ]
+    actors += [
+        scheduler.spawn(f"reader {number}", partial(read_now_and_then, world, number))
+        for number in range(world.scenario.readers)
+    ]
     scheduler.run()
     if world.violation is None:
         _raise_unmeant(actors)
         scheduler.over = False
-        with one_at_a_time():
-            try:
-                check_the_end(world)
-            except SimulationOver:
-                pass
+        with one_at_a_time(), suppress(SimulationOver):
+            check_the_end(world)
 
 
-def _raise_unmeant(actors: list) -> None:
+def _raise_unmeant(actors: list[Actor]) -> None:
     for actor in actors:
         if isinstance(actor.error, Exception):
             raise actor.error
@@ -108,6 +116,7 @@ def check_the_end(world: World) -> None:
     state = {}
     for epoch in watch.retained():
         state = watch.check_restorable(epoch)
+    _check_retention(world)
     if not watch.is_drained:
         return
     expected = job.output(job.rows)
@@ -118,3 +127,10 @@ def check_the_end(world: World) -> None:
         wrong = job.check_together(state, watch.visible)
         if wrong:
             world.fail("state and output are of the same attempts", wrong)
+
+
+def _check_retention(world: World) -> None:
+    """Whatever happened, what is not needed any more can be collected."""
+    plan = preview(JobObjects(world.state, JOB_ID), RetentionPolicy(world.scenario.keep_epochs))
+    if isinstance(plan, RetentionRefused):
+        world.fail("retention is never stuck", plan.damages)

@@ -6,6 +6,7 @@ is `client`'s business. One thread at a time, which the scheduler sees to.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Protocol
@@ -110,7 +111,7 @@ class SimulatedStore:
         checked_prefix(prefix)
         return iter([self.head(path) for path in self.paths(prefix)])
 
-    def paths(self, prefix: str = "", after: str = "", count_max: int | None = None) -> list[str]:
+    def paths(self, prefix: str = "", after: str = "", count_max: int | None = None) -> builtins.list[str]:
         """The next paths of a listing in pages."""
         found = sorted(path for path in self._objects if path.startswith(prefix) and path > after)
         return found[:count_max]

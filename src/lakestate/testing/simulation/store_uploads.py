@@ -85,10 +85,7 @@ class SimulatedUploads:
             (upload.path, token) for token, upload in self._uploads.items() if upload.path.startswith(prefix)
         )
         return iter(
-            [
-                DanglingUpload(UploadId(path, token), self._uploads[token].started_ms)
-                for path, token in found
-            ]
+            [DanglingUpload(UploadId(path, token), self._uploads[token].started_ms) for path, token in found]
         )
 
     def lose_part(self, upload: UploadId, number: int) -> None:

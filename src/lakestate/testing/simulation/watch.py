@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
 from lakestate.protocol.metadata import CompletionStatus, Manifest
@@ -18,6 +17,7 @@ from lakestate.protocol.records import BoundaryRecord, GenerationRecord, TagReco
 from lakestate.protocol.values import Epoch
 from lakestate.tables.job_objects import JobObjects
 from lakestate.testing.faults import Operation
+from lakestate.testing.simulation.chance import chance
 from lakestate.testing.simulation.cluster import JOB_ID
 from lakestate.testing.simulation.oracle import output_rows, restored_state, same_rows
 from lakestate.testing.simulation.process import Process
@@ -50,7 +50,7 @@ class Watch:
     def __init__(self, world: World) -> None:
         self._world = world
         self._objects = JobObjects(world.state, JOB_ID)
-        self._checks = Random(f"{world.seed}/checks")
+        self._checks = chance(world.seed, "checks")
         self.published: dict[Epoch, PublishedEpoch] = {}
         self.fence = 0
         self.oldest = 0
@@ -174,9 +174,8 @@ class Watch:
             return
         known = self._world.scheduler.current.fence_known
         if known > acting.generation:
-            self._world.fail(
-                "a fenced driver changes nothing", f"{acting.name} could know generation {known}: {act} {path}"
-            )
+            found = f"{acting.name} could know of generation {known}: {act} {path}"
+            self._world.fail("a fenced driver changes nothing", found)
 
     def _publish(self, name: ObjectName, data: bytes) -> None:
         assert name.epoch is not None

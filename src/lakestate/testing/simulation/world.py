@@ -7,12 +7,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from lakestate.errors import CorruptionError, IncompatibleStateError, LakestateError
 from lakestate.storage.run_cache import RunCache
 from lakestate.testing.faults import Operation
+from lakestate.testing.simulation.chance import chance
 from lakestate.testing.simulation.faults import FaultPlan, Mishap, Script
 from lakestate.testing.simulation.process import LATE_MS, Process
 from lakestate.testing.simulation.scenario import Scenario
@@ -28,7 +28,7 @@ CACHE_BYTES = 50_000_000
 HOSTS = ("host-a", "host-b")
 
 
-class Violation(AssertionError):
+class BrokenPromiseError(AssertionError):
     """A promise was broken."""
 
 
@@ -49,9 +49,9 @@ class World:
         self.seed = seed
         self.scenario = scenario
         self.job = job
-        self.work = Random(f"{seed}/work")
-        self.scheduler = Scheduler(Random(f"{seed}/turns"), scenario.switch_rate)
-        self.faults = FaultPlan(Random(f"{seed}/faults"), scenario.rates, script)
+        self.work = chance(seed, "work")
+        self.scheduler = Scheduler(chance(seed, "turns"), scenario.switch_rate)
+        self.faults = FaultPlan(seed, scenario.rates, script)
         self.state = SimulatedStore("state", self._now_ms)
         self.output = SimulatedStore("output", self._now_ms)
         self.page_size = scenario.page_size
@@ -60,9 +60,8 @@ class World:
         self.steps = 0
         self.crashes = 0
         self.counts: Counter[str] = Counter()
-        self.violation: Violation | None = None
+        self.violation: BrokenPromiseError | None = None
         self.trace: list[str] | None = [] if traced else None
-        self.calls: list[tuple[str, str]] = []
         self._caches = Path(tempfile.mkdtemp(prefix="lakestate-simulation-")) if scenario.is_cached else None
 
     def close(self) -> None:
@@ -89,7 +88,7 @@ class World:
     def fail(self, promise: str, found: object) -> None:
         """A promise is broken: remember the first, and end the run."""
         if self.violation is None:
-            self.violation = Violation(f"{promise}: {found}")
+            self.violation = BrokenPromiseError(f"{promise}: {found}")
             self.note(f"VIOLATION {promise}: {found}")
         self.scheduler.stop()
 
@@ -115,9 +114,7 @@ class World:
         if self._caches is not None:
             shutil.rmtree(self._caches / host, ignore_errors=True)
 
-    def deliver_late(
-        self, process: Process, operation: Operation, path: str, act: Callable[[], Any]
-    ) -> None:
+    def deliver_late(self, process: Process, operation: Operation, path: str, act: Callable[[], Any]) -> None:
         """A request that arrives when nobody waits for it any more."""
 
         def arrive() -> None:

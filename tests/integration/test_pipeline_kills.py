@@ -1,0 +1,206 @@
+"""Drivers and Python workers killed with SIGKILL at random moments, and drivers that fight for a job.
+
+A driver takes seconds to start, a Python worker does not: of the 28 kills of an ordinary run 12 take a
+driver with its JVM and its workers, and 16 take only a Python worker or Spark's Python daemon.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.support.pipeline_process import JOB, Session, TotalsJob
+from tests.support.pipelines import events, read_output, state_rows
+from tests.support.totals import Totals
+
+import lakestate as ls
+
+pytest.importorskip("pyspark")
+
+FILE_ROWS = 60
+USERS = 20
+FILES_AHEAD = 6
+EPOCH_S = 0.8
+"""About as long as an epoch takes: kills are spread over it."""
+
+
+class FedJob(TotalsJob):
+    """A job whose input goes on for as long as the test wants it to. Each epoch reads one file."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        super().__init__(folder)
+        self._seed = seed
+        self._files = 0
+        (folder / "in").mkdir()
+        self.feed()
+
+    def feed(self) -> None:
+        """Stay ahead of the driver."""
+        while self._files < self.newest_epoch() + FILES_AHEAD:
+            hidden = self.folder / "in" / ".next"
+            pq.write_table(self._rows(self._files), hidden)
+            # Spark reads files in the order of their times, and knows no less than a millisecond.
+            os.utime(hidden, (time.time(), 1_800_000_000 + self._files))
+            hidden.rename(self.folder / "in" / f"{self._files:05d}.parquet")
+            self._files += 1
+
+    def feed_until(self, driver: Session, reached: Callable[[], bool]) -> None:
+        """Wait for a condition while a driver runs, and let it not run out of input."""
+
+        def fed_and_reached() -> bool:
+            self.feed()
+            return reached()
+
+        driver.wait_for(fed_and_reached)
+
+    def reaches(self, driver: Session, epoch: int) -> None:
+        """Wait until an epoch is published."""
+        self.feed_until(driver, lambda: self.newest_epoch() >= epoch)
+
+    def expected_rows(self) -> list[tuple[Any, ...]]:
+        """The oracle: the totals of every user after every file that has rows of the user."""
+        count, spend, rows = Counter[str | None](), Counter[str | None](), []
+        for number in range(self._files):
+            found = self._rows(number).to_pylist()
+            for row in found:
+                count[row["user"]] += 1
+                spend[row["user"]] += row["amount"]
+            rows += [(user, count[user], float(spend[user])) for user in {row["user"] for row in found}]
+        return sorted(rows, key=str)
+
+    def check_result(self) -> None:
+        """Output and state are those of the oracle, row by row, and nothing else is visible."""
+        expected = self.expected_rows()
+        output = [tuple(row.values()) for row in read_output(self.folder / "out")]
+        assert sorted(output, key=str) == expected
+        newest = {row[0]: row for row in sorted(expected, key=lambda row: row[1])}
+        backend = ls.ParquetBackend(f"file://{self.folder}/checkpoints", cache_dir=self.folder / "reader")
+        state = [tuple(row.values()) for row in state_rows(backend, JOB, "totals", Totals(), "totals")]
+        assert state == sorted(newest.values(), key=str)
+
+    def _rows(self, number: int) -> Any:
+        return events(self._seed * 1000 + number, FILE_ROWS, USERS)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Any]:
+    made: list[FedJob] = []
+
+    def make(seed: int) -> FedJob:
+        made.append(FedJob(tmp_path, seed))
+        return made[-1]
+
+    yield make
+    for job in made:
+        job.kill_all()
+
+
+def kill_a_worker(job: FedJob, driver: Session, choose: random.Random) -> None:
+    """Kill the Python daemon or one of its workers within an epoch, and see that the job goes on."""
+    newest = job.newest_epoch()
+    driver.run_on(choose.uniform(0, EPOCH_S))
+    driver.wait_for(lambda: bool(driver.python_workers()))
+    with suppress(ProcessLookupError):
+        os.kill(choose.choice(driver.python_workers()), signal.SIGKILL)
+    job.reaches(driver, newest + 2)
+
+
+def live_and_die(job: FedJob, choose: random.Random, worker_kills: int) -> None:
+    """One life of a driver. Some are so short that they publish nothing."""
+    fence, newest = job.fence(), job.newest_epoch()
+    driver = job.start()
+    driver.wait_for(lambda: job.fence() != fence)
+    if worker_kills or choose.random() < 0.7:
+        job.reaches(driver, newest + choose.randint(1, 2))
+    for _ in range(worker_kills):
+        kill_a_worker(job, driver, choose)
+    if choose.random() < 0.5:
+        # At the edge of an epoch: its record is there, its commit perhaps not yet.
+        job.reaches(driver, job.newest_epoch() + 1)
+        driver.run_on(choose.uniform(0, 0.05))
+    else:
+        driver.run_on(choose.uniform(0, EPOCH_S))
+    driver.kill()
+
+
+def kill_many_times(job: FedJob, seed: int, driver_kills: int, worker_kills: int) -> None:
+    choose = random.Random(seed)
+    lives = Counter(choose.choices(range(driver_kills), k=worker_kills))
+    for life in range(driver_kills):
+        live_and_die(job, choose, lives[life])
+    job.feed()
+    driver = job.start("--finish")
+    assert driver.wait() == 0, driver.said()
+    job.check_result()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_row_is_lost_or_there_twice_after_14_kills(jobs: Any, seed: int) -> None:
+    kill_many_times(jobs(seed), seed, driver_kills=6, worker_kills=8)
+
+
+@pytest.mark.soak
+def test_no_row_is_lost_or_there_twice_for_as_long_as_it_is_killed(tmp_path: Path) -> None:
+    ends = time.monotonic() + float(os.environ.get("SOAK_MINUTES", "10")) * 60
+    seeds = [int(seed) for seed in os.environ.get("SEEDS", "").split(",") if seed]
+    while seeds or time.monotonic() < ends:
+        seed = seeds.pop() if seeds else random.SystemRandom().randrange(10**6)
+        print(f"seed {seed}")
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        job = FedJob(folder, seed)
+        try:
+            kill_many_times(job, seed, driver_kills=10, worker_kills=15)
+        finally:
+            job.kill_all()
+
+
+def generations(job: FedJob) -> list[int]:
+    """The generation of every epoch record, in order of epoch."""
+    records = sorted((job.root / "epochs").glob("*.json"))
+    return [int(json.loads(record.read_bytes())["generation"]) for record in records]
+
+
+def test_of_two_drivers_the_older_is_fenced_and_the_result_is_exact(jobs: Any) -> None:
+    job: FedJob = jobs(3)
+    older = job.start()
+    job.reaches(older, 2)
+    fence = job.fence()
+    newer = job.start("--finish")
+    # The older has input left when it is fenced: an idle driver would not notice.
+    job.feed_until(older, lambda: job.fence() != fence)
+    assert older.wait() != 0
+    assert "FencedError" in older.said()
+    assert newer.wait() == 0, newer.said()
+    assert generations(job) == sorted(generations(job))
+    job.check_result()
+
+
+def test_a_driver_that_wakes_up_after_its_successor_has_finished_changes_nothing(jobs: Any) -> None:
+    job: FedJob = jobs(4)
+    older = job.start()
+    job.reaches(older, 2)
+    older.wait_for(lambda: job.has_objects_of(job.newest_epoch() + 1))
+    older.signal(signal.SIGSTOP)
+    newer = job.start("--finish")
+    assert newer.wait() == 0, newer.said()
+    job.check_result()
+    before = dict(job.objects())
+    older.signal(signal.SIGCONT)
+    assert older.wait() != 0
+    assert "FencedError" in older.said()
+    after = dict(job.objects())
+    assert {name: after.get(name) for name in before} == before
+    # What it had begun lies there without a record: to every reader it never happened.
+    assert [name for name in after if name not in before and "/checkpoints/" not in name] == []
+    job.check_result()

@@ -1,0 +1,204 @@
+"""A pipeline in a process of its own that a test starts, stops in mid-air and kills.
+
+Run as a module it is the driver: input files → running totals per user → Parquet, all below one folder.
+Without `--finish` it runs until it is killed; with it, it reads what is there, closes its files and ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 120
+POLL_S = 0.005
+JOB = "totals"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The second compiler of the JVM pays off after minutes; these processes live for seconds."""
+
+
+class Session:
+    """A process and everything it starts, in a session of their own.
+
+    Spark's Python daemon leaves the process group, but nothing leaves the session.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"} | dict(env),
+                start_new_session=True,
+            )
+
+    def wait(self, deadline_s: float = DEADLINE_S) -> int:
+        """The exit code, once it ends."""
+        try:
+            return self._process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end in {deadline_s} s:\n{self.said()}") from None
+
+    def run_on(self, seconds: float) -> None:
+        """Let it run for this long; it must not end."""
+        with suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(seconds)
+            raise AssertionError(f"it ended with {code}:\n{self.said()}")
+
+    def wait_for(self, reached: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
+        """Wait for a condition while it runs; it must not end before."""
+        ends = time.monotonic() + deadline_s
+        while not reached():
+            assert time.monotonic() < ends, f"not reached in {deadline_s} s:\n{self.said()}"
+            self.run_on(POLL_S)
+
+    def pids(self) -> list[int]:
+        """All processes of the session that live."""
+        return [pid for pid in psutil.pids() if _session_of(pid) == self._process.pid and not _is_dead(pid)]
+
+    def python_workers(self) -> list[int]:
+        """Spark's Python daemon and its workers."""
+        return [pid for pid in self.pids() if "pyspark.daemon" in _command_of(pid)]
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to every process."""
+        for pid in self.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill(self) -> None:
+        """Kill −9 every process, those too that were started meanwhile."""
+        while self.pids():
+            self.signal(signal.SIGKILL)
+            self._process.poll()
+        self._process.wait(DEADLINE_S)
+
+    def said(self) -> str:
+        """The end of what it wrote."""
+        return self.log.read_text(errors="replace")[-6000:]
+
+
+def _session_of(pid: int) -> int | None:
+    with suppress(ProcessLookupError):
+        return os.getsid(pid)
+    return None
+
+
+def _is_dead(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    return True
+
+
+def _command_of(pid: int) -> Sequence[str]:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).cmdline()
+    return ()
+
+
+class TotalsJob:
+    """A folder with the input, state and output of one job, and the drivers started for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._drivers: list[Session] = []
+
+    def start(self, *arguments: str) -> Session:
+        """A driver in its own process; each has a temporary directory of its own."""
+        number = len(self._drivers)
+        scratch = self.folder / f"scratch-{number}"
+        scratch.mkdir()
+        command = [sys.executable, "-m", "tests.support.pipeline_process", str(self.folder), *arguments]
+        env = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "PYSPARK_PYTHON": sys.executable}
+        driver = Session(command, self.folder / f"driver-{number}.log", env)
+        self._drivers.append(driver)
+        return driver
+
+    def kill_all(self) -> None:
+        """At the end of a test, whatever happened."""
+        for driver in self._drivers:
+            driver.kill()
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "checkpoints" / JOB
+
+    def newest_epoch(self) -> int:
+        """The newest published epoch; 0 before the first."""
+        return max((int(record.stem) for record in (self.root / "epochs").glob("*.json")), default=0)
+
+    def fence(self) -> bytes:
+        """What `generation.json` says; nothing before the first claim."""
+        with suppress(FileNotFoundError):
+            return (self.root / "generation.json").read_bytes()
+        return b""
+
+    def has_objects_of(self, epoch: int) -> bool:
+        """Whether anything of an epoch was written."""
+        return (self.root / "checkpoints" / str(epoch)).exists()
+
+    def objects(self) -> Iterator[tuple[str, bytes]]:
+        """Every object of state and every visible file of output."""
+        for top in (self.root, self.folder / "out"):
+            for path in sorted(top.rglob("*")):
+                name = path.relative_to(self.folder)
+                if path.is_file() and not any(part.startswith((".", "_")) for part in name.parts):
+                    yield str(name), path.read_bytes()
+
+
+def local_spark() -> Any:
+    from pyspark.sql import SparkSession
+
+    return (
+        SparkSession.builder.appName(JOB)
+        # A task may fail four times: the test kills workers, and each kill fails a task.
+        .master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.driver.extraJavaOptions", f"{QUICK_JVM} -Djava.io.tmpdir={os.environ['TMPDIR']}")
+        .getOrCreate()
+    )
+
+
+def main() -> None:
+    from tests.support.pipelines import read_stream
+    from tests.support.totals import Totals
+
+    import lakestate as ls
+
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("folder", type=Path)
+    arguments.add_argument("--finish", action="store_true")
+    given = arguments.parse_args()
+    # The cache outlives drivers, as it does on a host.
+    backend = ls.ParquetBackend(f"file://{given.folder}/checkpoints", cache_dir=given.folder / "cache")
+    pipeline = ls.Pipeline(JOB, backend, parallelism=2)
+    totals = pipeline.source(read_stream(local_spark(), given.folder / "in")).key_by("user")
+    # Small enough that files are finished in most epochs, large enough that some stay open.
+    sink = ls.ParquetSink(f"file://{given.folder}/out", roll=ls.Roll(bytes="3KB", interval=None))
+    totals.apply("totals", Totals()).sink("out", sink)
+    query = pipeline.start(trigger={"availableNow": True} if given.finish else None)
+    query.awaitTermination()
+    query.stop(drain=True)
+
+
+if __name__ == "__main__":
+    main()
