@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_demo_is_killed_goes_on_and_is_exact(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     run = subprocess.run(
-        [sys.executable, str(ROOT / "examples/demo.py"), "--rows", "24000", "--rows-per-batch", "4000"],
+        [sys.executable, str(ROOT / "examples/demo.py"), "--rows", "16000", "--rows-per-batch", "4000"],
         env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,

@@ -251,6 +251,17 @@ class TestOtherDrivers:
         run(job.driver(backend), engine)
         assert job.committed == [(1, [b"zero"])]
 
+    def test_what_a_fenced_driver_misses_is_told_as_the_fence(self, job: Job) -> None:
+        older = job.driver()
+        job.driver()
+
+        def gone(plan: EpochPlan) -> EpochResult:
+            raise ls.NotFoundError("the successor has collected it", object_name="a file")
+
+        with pytest.raises(ls.FencedError, match="another driver has taken over") as raised:
+            older.run_epoch(Epoch(1), gone)
+        assert isinstance(raised.value.__context__, ls.NotFoundError)
+
 
 class TestWatermarks:
     def test_an_epoch_sees_the_least_watermark_that_the_one_before_left(self, job: Job) -> None:

@@ -10,18 +10,26 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from lakestate.coordinator.commit import Committer, commit_epoch
 from lakestate.coordinator.compact import compact_operator
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, encode_pre_commits
+from lakestate.coordinator.generation import check_fence
 from lakestate.coordinator.parquet_backend import ParquetBackend, operator_entries
 from lakestate.coordinator.progress import EpochProgress, epoch_progress
 from lakestate.coordinator.publish import publish_epoch, published_or_raise
 from lakestate.coordinator.recover import recover
 from lakestate.coordinator.upkeep import CleanUp, Compactor, Upkeep
-from lakestate.errors import ConflictError, InvalidInputError, OutcomeUnknownError
+from lakestate.errors import (
+    ConflictError,
+    InvalidInputError,
+    LakestateError,
+    OutcomeUnknownError,
+    StorageUnavailableError,
+)
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import CompletionStatus, Manifest, OperatorEntry, SinkPreCommit
 from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded
@@ -171,7 +179,7 @@ class JobDriver:
         clock = _Clock()
         plan = self.plan(epoch, then_stop=then_stop)
         started_ms = self._ambient.now_ms()
-        result, entries = self._run_whole(plan, run)
+        result, entries = self._run_unless_fenced(plan, run)
         clock.lap("run")
         manifest = self._manifest(plan, result, entries, started_ms)
         permit = self._publish(manifest)
@@ -191,6 +199,20 @@ class JobDriver:
         progress = epoch_progress(manifest, result, clock.laps(), self._ambient.now_ms())
         _log.info("%s", progress)
         return EpochFinished(progress)
+
+    def _run_unless_fenced(
+        self, plan: EpochPlan, run: RunSubtasks
+    ) -> tuple[EpochResult, tuple[OperatorEntry, ...]]:
+        try:
+            return self._run_whole(plan, run)
+        except StorageUnavailableError:
+            raise
+        except LakestateError:
+            # What the subtasks of a fenced driver miss, its successor has collected or committed:
+            # that there is a successor is the reason to tell, not that a file is gone.
+            with suppress(StorageUnavailableError):
+                check_fence(self._job, self.mine)
+            raise
 
     def _run_whole(self, plan: EpochPlan, run: RunSubtasks) -> tuple[EpochResult, tuple[OperatorEntry, ...]]:
         """Run until every subtask finished exactly once and no attempt was superseded."""

@@ -12,6 +12,7 @@ from enum import Enum
 from random import Random
 
 from lakestate.testing.faults import Operation
+from lakestate.testing.simulation.chance import chance
 
 
 class Mishap(Enum):

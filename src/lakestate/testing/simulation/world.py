@@ -97,9 +97,10 @@ class World:
         self.note(f"{process.name} ends: {type(error).__name__}: {error}")
         if not isinstance(error, LakestateError):
             self.fail("an error that nobody meant", f"{process.name}: {type(error).__name__}: {error}")
-        if isinstance(error, CorruptionError | IncompatibleStateError) and not is_zombie:
-            if not self.watch.is_overtaken(process) and not self.scenario.loses_part:
-                self.fail("the driver that has the job cannot read its state", f"{process.name}: {error}")
+        is_unreadable = isinstance(error, CorruptionError | IncompatibleStateError)
+        is_excused = is_zombie or self.scenario.loses_part or self.watch.is_overtaken(process)
+        if is_unreadable and not is_excused:
+            self.fail("the driver that has the job cannot read its state", f"{process.name}: {error}")
 
     def cache_of(self, host: str) -> RunCache | None:
         """The run cache of a host."""
