@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.racing import Answer, Race, race_processes, race_threads
 
 from lakestate.config import StoreConfig
 from lakestate.storage import ObjectStore, Swapped, open_store
-from support.racing import Answer, Race, race_processes, race_threads
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.fault_proxy import Fault, FaultProxy
 
 from lakestate.config import RetryPolicy
 from lakestate.errors import OutcomeUnknownError, StorageUnavailableError
@@ -20,7 +21,6 @@ from lakestate.storage import (
     UploadId,
     open_store,
 )
-from support.fault_proxy import Fault, FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,11 +15,11 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support import put_forever, upload_step
 
 from lakestate.config import StoreConfig
 from lakestate.storage import ObjectStore, UploadId, open_store
 from lakestate.storage.local_files import sweep_temporary
-from support import put_forever, upload_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,259 @@
+"""Ways to break the protocol on purpose, so that the tests themselves can be tested.
+
+Each is a small lie in one place of the code under test. A simulator that does not notice is worth nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from lakestate.coordinator import commit, generation, job_driver, publish, recover, retain
+from lakestate.coordinator.job_driver import JobDriver
+from lakestate.coordinator.parquet_backend import operator_entries
+from lakestate.errors import OutcomeUnknownError
+from lakestate.protocol import retention
+from lakestate.protocol.metadata import TableFiles
+from lakestate.protocol.paths import FENCE
+from lakestate.protocol.resolve import ReplayCommit, Resume
+from lakestate.protocol.values import FileRef
+from lakestate.sinks import committer, uploads
+from lakestate.storage.store import Created
+from lakestate.tables import compact_runs, global_keyed_checkpointer, run_checkpointer
+from lakestate.tables.job_objects import JobObjects
+from lakestate.tables.lifecycle import FinishedTable
+from lakestate.testing.simulation import run_seed
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One lie."""
+
+    name: str
+    apply: Callable[[Patch], None]
+    seeds_max: int = 300
+
+    def __str__(self) -> str:
+        return self.name.replace(" ", "-")
+
+
+def _silently(*_: Any, **__: Any) -> None:
+    """Nothing."""
+
+
+def no_fence_before_publishing(patch: Patch) -> None:
+    patch.setattr(publish, "check_fence", _silently)
+
+
+def no_fence_before_deleting(patch: Patch) -> None:
+    patch.setattr(retain, "check_fence", _silently)
+
+
+def no_fence_before_committing(patch: Patch) -> None:
+    patch.setattr(commit, "check_fence", _silently)
+
+
+def claim_without_compare(patch: Patch) -> None:
+    real = JobObjects.swap
+
+    def swap(job: JobObjects, path: str, record: Any, seen: Any) -> bool:
+        if path != FENCE:
+            return real(job, path, record, seen)
+        job.store.put(job.full(path), record.encode())
+        return True
+
+    patch.setattr(JobObjects, "swap", swap)
+    assert generation is not None
+
+
+def publish_before_upload(patch: Patch) -> None:
+    waiting: list[Callable[[], Any]] = []
+    real = JobObjects.put_verified
+
+    def put_later(job: JobObjects, ref: Any, data: Any) -> None:
+        held = bytes(data)
+        waiting.append(lambda: real(job, ref, held))
+        if len(waiting) > 1:
+            waiting.pop(0)()
+
+    patch.setattr(JobObjects, "put_verified", put_later)
+
+
+def delete_before_classify(patch: Patch) -> None:
+    patch.setattr(retention, "_needed", lambda facts: frozenset())
+
+
+def delete_by_old_tags(patch: Patch) -> None:
+    patch.setattr(retain, "_with_tags_read_again", lambda job, before: before)
+
+
+def commit_before_publish(patch: Patch) -> None:
+    real = JobDriver._publish
+
+    def publish_after(driver: JobDriver, manifest: Any) -> Any:
+        for sink in manifest.sinks:
+            permit = _Forged(manifest)
+            driver._committers[sink.sink_id](permit, sink)  # type: ignore[arg-type]
+        return real(driver, manifest)
+
+    patch.setattr(JobDriver, "_publish", publish_after)
+
+
+class _Forged:
+    """What a committer reads of a permit."""
+
+    def __init__(self, manifest: Any) -> None:
+        self.epoch = manifest.epoch
+        self.manifest = type("Ref", (), {"path": "forged"})()
+
+
+def forget_an_interrupted_commit(patch: Patch) -> None:
+    real = recover.resolve
+
+    def resolve(*arguments: Any) -> Any:
+        found = real(*arguments)
+        return Resume(found.record) if isinstance(found, ReplayCommit) else found
+
+    patch.setattr(recover, "resolve", resolve)
+
+
+def ignore_a_superseded_attempt(patch: Patch) -> None:
+    def complete(driver: JobDriver, epoch: Any, result: Any) -> Any:
+        last = {(each.operator_id, each.entry.subtask_index): each for each in result.checkpoints}
+        return operator_entries(epoch, list(last.values()))
+
+    patch.setattr(JobDriver, "_complete", complete)
+
+
+def forget_a_carried_file(patch: Patch) -> None:
+    real = run_checkpointer.RunCheckpointer.finish
+
+    def finish(checkpointer: Any) -> FinishedTable:
+        done = real(checkpointer)
+        return replace(done, files=_without_oldest(done.files))
+
+    patch.setattr(run_checkpointer.RunCheckpointer, "finish", finish)
+
+
+def _without_oldest(files: TableFiles) -> TableFiles:
+    return replace(files, files=files.files[:-1]) if len(files.files) > 1 else files
+
+
+def forget_whose_entries_are_carried(patch: Patch) -> None:
+    patch.setattr(global_keyed_checkpointer, "carries", lambda task, file: task.subtask_index == 0)
+
+
+def commit_what_was_collected(patch: Patch) -> None:
+    real = publish.publication
+    patch.setattr(publish, "publication", lambda ours, existing, boundary: real(ours, existing, None))
+    no_fence_before_committing(patch)
+
+
+def drop_tombstones(patch: Patch) -> None:
+    real = compact_runs._surviving
+
+    def surviving(runs: Any, layout: Any, expired: Any, reaches_oldest: bool) -> Iterator[Any]:
+        return real(runs, layout, expired, True)
+
+    patch.setattr(compact_runs, "_surviving", surviving)
+
+
+def read_keys_of_others(patch: Patch) -> None:
+    patch.setattr(FileRef, "clipped_to", lambda file, keys: file)
+
+
+def unknown_is_failure(patch: Patch) -> None:
+    real = publish._create_record
+
+    def create(job: JobObjects, ours: Any) -> Any:
+        try:
+            outcome = job.store.create(job.full(job.paths.epoch_record(ours.epoch)), ours.encode())
+        except OutcomeUnknownError:
+            job.store.delete_many([job.full(ours.manifest.path)])
+            raise
+        return None if isinstance(outcome, Created) else real(job, ours)
+
+    patch.setattr(publish, "_create_record", create)
+
+
+def overwrite_names(patch: Patch) -> None:
+    def create_new(job: JobObjects, name: Any, data: Any, attempt: str) -> Any:
+        job.store.put(job.full(name(None)), data)
+        return job_driver_ref(name(None), data)
+
+    patch.setattr(JobObjects, "create_new", create_new)
+
+
+def job_driver_ref(path: str, data: bytes) -> Any:
+    import xxhash
+
+    from lakestate.protocol.values import ObjectRef
+
+    return ObjectRef(path, len(data), xxhash.xxh3_64_intdigest(data))
+
+
+def share_part_numbers(patch: Patch) -> None:
+    patch.setattr(uploads, "claimed_lane", lambda store, path, after, attempt: after + 1)
+
+
+def abort_live_uploads(patch: Patch) -> None:
+    patch.setattr(committer, "_names", lambda pre_commits: [])
+
+
+def go_on_after_a_superseded_epoch(patch: Patch) -> None:
+    real = JobDriver._publish
+
+    def publish_anyway(driver: JobDriver, manifest: Any) -> Any:
+        permit = real(driver, manifest)
+        if permit is not None:
+            return permit
+        found = job_driver.recover(driver._job, driver.mine)
+        assert found is not None
+        return found.permit or publish.publication(found.record, None, None).permit  # type: ignore[union-attr]
+
+    def commit_what_stands(driver: JobDriver, permit: Any, manifest: Any) -> None:
+        for sink in manifest.sinks:
+            driver._committers[sink.sink_id](permit, sink)
+
+    patch.setattr(JobDriver, "_publish", publish_anyway)
+    patch.setattr(JobDriver, "_commit", commit_what_stands)
+
+
+MUTATIONS: Sequence[Mutation] = (
+    Mutation("publish without reading the fence again", no_fence_before_publishing),
+    Mutation("delete without reading the fence again", no_fence_before_deleting),
+    Mutation("commit without reading the fence again", no_fence_before_committing),
+    Mutation("claim without compare-and-swap", claim_without_compare),
+    Mutation("publish before the upload is done", publish_before_upload),
+    Mutation("delete before classifying", delete_before_classify),
+    Mutation("delete by tags read before the boundary moved", delete_by_old_tags, 2000),
+    Mutation("commit before publishing", commit_before_publish),
+    Mutation("forget an interrupted commit", forget_an_interrupted_commit),
+    Mutation("ignore a superseded attempt", ignore_a_superseded_attempt),
+    Mutation("forget a carried file", forget_a_carried_file),
+    Mutation("carry entries of others", forget_whose_entries_are_carried),
+    Mutation("commit an epoch that was collected", commit_what_was_collected, 1000),
+    Mutation("drop tombstones in a partial merge", drop_tombstones),
+    Mutation("read keys of others after rescaling", read_keys_of_others),
+    Mutation("take an unknown outcome for a failure", unknown_is_failure, 1000),
+    Mutation("use a name twice", overwrite_names),
+    Mutation("share part numbers between attempts", share_part_numbers, 1000),
+    Mutation("abort uploads that are in use", abort_live_uploads),
+    Mutation("commit our output of an epoch that another published", go_on_after_a_superseded_epoch, 1000),
+)
+
+
+def seeds_to_find(mutation: Mutation, first: int = 0) -> tuple[int, str] | None:
+    """How many seeds it takes until the lie is noticed, and what was noticed; None if it is not."""
+    with pytest.MonkeyPatch.context() as patch:
+        mutation.apply(patch)
+        for number in range(mutation.seeds_max):
+            result = run_seed(first + number)
+            if result.violation is not None:
+                return number + 1, str(result.violation)
+    return None
