@@ -24,8 +24,12 @@ from lakestate.operators.operator import Operator, TwoInputOperator
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation, TaskInfo
+from lakestate.sinks.iceberg_catalog import IcebergCatalog
+from lakestate.sinks.iceberg_sink import IcebergSink
+from lakestate.sinks.json_lines_sink import JsonLinesSink
 from lakestate.sinks.parquet_sink import ParquetSink
 from lakestate.sinks.rolling import Roll
+from lakestate.tables.dry_run import DryRunReport, dry_run
 from lakestate.tables.global_keyed import GlobalKeyedTable
 from lakestate.tables.keyed import KeyedTable, Ttl
 from lakestate.tables.manager import TableManager
@@ -68,14 +72,18 @@ __all__ = [
     "CompactionPolicy",
     "ConflictError",
     "CorruptionError",
+    "DryRunReport",
     "Epoch",
     "EpochListener",
     "EpochProgress",
     "FencedError",
     "Generation",
     "GlobalKeyedTable",
+    "IcebergCatalog",
+    "IcebergSink",
     "IncompatibleStateError",
     "InvalidInputError",
+    "JsonLinesSink",
     "KeyedTable",
     "LakestateError",
     "MigratableState",
@@ -103,4 +111,5 @@ __all__ = [
     "TimeKeyTable",
     "Ttl",
     "TwoInputOperator",
+    "dry_run",
 ]
