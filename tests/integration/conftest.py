@@ -8,24 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
+# The second compiler of the JVM pays off after minutes; a test run is over before.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    sql = pytest.importorskip("pyspark.sql")
     # Python workers are started by the JVM: they need this interpreter, and this source tree.
     root = Path(__file__).parents[2]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(root / "src"), str(root), str(Path(__file__).parent)])
     session = (
-        sql.SparkSession.builder.appName("lakestate tests")
+        SparkSession.builder.appName("lakestate tests")
         .master("local[2,4]")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", QUICK_JVM)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")
