@@ -1,7 +1,7 @@
 """Drivers and Python workers killed with SIGKILL at random moments, and drivers that fight for a job.
 
-A driver takes seconds to start, a Python worker does not: of the 28 kills of an ordinary run 12 take a
-driver with its JVM and its workers, and 16 take only a Python worker or Spark's Python daemon.
+A driver takes seconds to start, a Python worker does not: of the 25 kills of an ordinary run 10 take a
+driver with its JVM and its workers, and 15 take only a Python worker or Spark's Python daemon.
 """
 
 from __future__ import annotations
@@ -144,9 +144,9 @@ def kill_many_times(job: FedJob, seed: int, driver_kills: int, worker_kills: int
     job.check_result()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_no_row_is_lost_or_there_twice_after_14_kills(jobs: Any, seed: int) -> None:
-    kill_many_times(jobs(seed), seed, driver_kills=6, worker_kills=8)
+@pytest.mark.parametrize("seed", range(5))
+def test_no_row_is_lost_or_there_twice_after_five_kills(jobs: Any, seed: int) -> None:
+    kill_many_times(jobs(seed), seed, driver_kills=2, worker_kills=3)
 
 
 @pytest.mark.soak
@@ -186,12 +186,26 @@ def test_of_two_drivers_the_older_is_fenced_and_the_result_is_exact(jobs: Any) -
     job.check_result()
 
 
+def stop_in_an_epoch(job: FedJob, driver: Session) -> None:
+    """Stop a driver that has written something of an epoch which is not published."""
+
+    def is_stopped() -> bool:
+        if not job.has_objects_of(job.newest_epoch() + 1):
+            return False
+        driver.signal(signal.SIGSTOP)
+        if not job.has_a_store_lock():
+            return True
+        driver.signal(signal.SIGCONT)
+        return False
+
+    job.feed_until(driver, is_stopped)
+
+
 def test_a_driver_that_wakes_up_after_its_successor_has_finished_changes_nothing(jobs: Any) -> None:
     job: FedJob = jobs(4)
     older = job.start()
     job.reaches(older, 2)
-    older.wait_for(lambda: job.has_objects_of(job.newest_epoch() + 1))
-    older.signal(signal.SIGSTOP)
+    stop_in_an_epoch(job, older)
     newer = job.start("--finish")
     assert newer.wait() == 0, newer.said()
     job.check_result()

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import xxhash
 
-from lakestate.coordinator import commit, generation, job_driver, publish, recover, retain
+from lakestate.coordinator import commit, job_driver, publish, recover, retain
 from lakestate.coordinator.job_driver import JobDriver
 from lakestate.coordinator.parquet_backend import operator_entries
 from lakestate.errors import OutcomeUnknownError
@@ -19,7 +20,7 @@ from lakestate.protocol import retention
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.paths import FENCE
 from lakestate.protocol.resolve import ReplayCommit, Resume
-from lakestate.protocol.values import FileRef
+from lakestate.protocol.values import FileRef, ObjectRef
 from lakestate.sinks import committer, uploads
 from lakestate.storage.store import Created
 from lakestate.tables import compact_runs, global_keyed_checkpointer, run_checkpointer
@@ -68,7 +69,6 @@ def claim_without_compare(patch: Patch) -> None:
         return True
 
     patch.setattr(JobObjects, "swap", swap)
-    assert generation is not None
 
 
 def publish_before_upload(patch: Patch) -> None:
@@ -144,8 +144,8 @@ def _without_oldest(files: TableFiles) -> TableFiles:
     return replace(files, files=files.files[:-1]) if len(files.files) > 1 else files
 
 
-def forget_whose_entries_are_carried(patch: Patch) -> None:
-    patch.setattr(global_keyed_checkpointer, "carries", lambda task, file: task.subtask_index == 0)
+def forget_carried_entries(patch: Patch) -> None:
+    patch.setattr(global_keyed_checkpointer, "carries", lambda task, file: False)
 
 
 def commit_what_was_collected(patch: Patch) -> None:
@@ -184,17 +184,9 @@ def unknown_is_failure(patch: Patch) -> None:
 def overwrite_names(patch: Patch) -> None:
     def create_new(job: JobObjects, name: Any, data: Any, attempt: str) -> Any:
         job.store.put(job.full(name(None)), data)
-        return job_driver_ref(name(None), data)
+        return ObjectRef(name(None), len(data), xxhash.xxh3_64_intdigest(data))
 
     patch.setattr(JobObjects, "create_new", create_new)
-
-
-def job_driver_ref(path: str, data: bytes) -> Any:
-    import xxhash
-
-    from lakestate.protocol.values import ObjectRef
-
-    return ObjectRef(path, len(data), xxhash.xxh3_64_intdigest(data))
 
 
 def share_part_numbers(patch: Patch) -> None:
@@ -236,7 +228,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("forget an interrupted commit", forget_an_interrupted_commit),
     Mutation("ignore a superseded attempt", ignore_a_superseded_attempt),
     Mutation("forget a carried file", forget_a_carried_file),
-    Mutation("carry entries of others", forget_whose_entries_are_carried),
+    Mutation("forget carried entries of a replicated table", forget_carried_entries),
     Mutation("commit an epoch that was collected", commit_what_was_collected, 1000),
     Mutation("drop tombstones in a partial merge", drop_tombstones),
     Mutation("read keys of others after rescaling", read_keys_of_others),

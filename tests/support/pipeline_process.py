@@ -150,6 +150,12 @@ class TotalsJob:
         """Whether anything of an epoch was written."""
         return (self.root / "checkpoints" / str(epoch)).exists()
 
+    def has_a_store_lock(self) -> bool:
+        """Whether some process holds a lock of the local store; stopped so, it would stop all others."""
+        inodes = {str(path.stat().st_ino) for path in self.folder.glob("*/.lakestate/locks/*")}
+        held = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" not in line]
+        return any(fields[5].rpartition(":")[2] in inodes for fields in held)
+
     def objects(self) -> Iterator[tuple[str, bytes]]:
         """Every object of state and every visible file of output."""
         for top in (self.root, self.folder / "out"):
@@ -188,9 +194,8 @@ def main() -> None:
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--finish", action="store_true")
     given = arguments.parse_args()
-    # The cache outlives drivers, as it does on a host.
-    backend = ls.ParquetBackend(f"file://{given.folder}/checkpoints", cache_dir=given.folder / "cache")
-    pipeline = ls.Pipeline(JOB, backend, parallelism=2)
+    # Its cache is in its temporary directory: every driver runs as if it were on another host.
+    pipeline = ls.Pipeline(JOB, f"file://{given.folder}/checkpoints", parallelism=2)
     totals = pipeline.source(read_stream(local_spark(), given.folder / "in")).key_by("user")
     # Small enough that files are finished in most epochs, large enough that some stay open.
     sink = ls.ParquetSink(f"file://{given.folder}/out", roll=ls.Roll(bytes="3KB", interval=None))

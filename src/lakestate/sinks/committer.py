@@ -114,7 +114,8 @@ def _is_dead(name: str, tag: str, epoch: Epoch) -> bool:
 def _clear_store(store: ObjectStore, tag: str, epoch: Epoch, live: frozenset[tuple[str, str]]) -> None:
     for dangling in store.uploads.list_dangling():
         upload = dangling.upload
-        if (upload.path, upload.token) not in live and _is_dead(upload.path, tag, epoch):
+        is_live = bool(live & {(upload.path, upload.token), (upload.path, "")})
+        if not is_live and _is_dead(upload.path, tag, epoch):
             store.uploads.abort(upload)
     live_folders = {lane_folder(path) for path, _ in live}
     claims = [info.path for info in store.list(f"{LANES_FOLDER}/")]

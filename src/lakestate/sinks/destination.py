@@ -74,11 +74,12 @@ class LocalPlace(msgspec.Struct, frozen=True, tag="local"):
 Place = UploadPlace | LocalPlace
 
 
-def open_reference(path: str, place: Place) -> OpenReference | None:
-    """What clean-up must leave alone for this file."""
-    if isinstance(place, LocalPlace):
-        return OpenReference(path, place.temporary)
-    return None if place.token is None else OpenReference(path, place.token)
+def open_reference(path: str, place: Place) -> OpenReference:
+    """What clean-up must leave alone for this file.
+
+    A file of which no part is stored yet has no token; the next epoch may begin its upload.
+    """
+    return OpenReference(path, place.temporary if isinstance(place, LocalPlace) else place.token or "")
 
 
 def moved_output(path: str, place: Place, output: str) -> IncompatibleStateError:

@@ -172,7 +172,4 @@ def _age(record: OpenFile) -> FileAge:
 
 
 def _references(records: list[OpenFile]) -> Iterator[OpenReference]:
-    for record in records:
-        reference = open_reference(record.path, record.place)
-        if reference is not None:
-            yield reference
+    return (open_reference(record.path, record.place) for record in records)

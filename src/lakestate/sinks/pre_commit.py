@@ -69,7 +69,10 @@ class FilePreCommit(msgspec.Struct, frozen=True):
 
 
 class OpenReference(msgspec.Struct, frozen=True, array_like=True):
-    """Something unfinished that the epoch's state refers to: an upload, or a hidden local file."""
+    """Something unfinished that the epoch's state refers to: an upload, or a hidden local file.
+
+    Without a token no upload had begun: whichever a later epoch begins for the path is in use.
+    """
 
     path: str
     token: str

@@ -20,6 +20,7 @@ from lakestate.testing.simulation.oracle import read_state, same_rows
 from lakestate.testing.simulation.process import HOUR_MS, ActorExecutor, Process, SimulatedBackend
 from lakestate.testing.simulation.world import World
 
+TAGS_EACH = 3
 LAST_STARTS_MAX = 8
 """Without faults, so many starts must be enough to finish."""
 
@@ -113,19 +114,24 @@ def supervise(world: World) -> None:
 
 
 def tag_now_and_then(world: World, number: int) -> None:
-    """Tag an epoch at some moment, and let go of it much later."""
-    world.scheduler.sleep(int(world.work.random() * 5_000))
-    process = Process(world, f"t{number}", "somewhere")
+    """Tag epochs at some moments, the oldest rather than others, and let go of them later."""
+    for again in range(TAGS_EACH):
+        world.scheduler.sleep(int(world.work.random() * 3_000))
+        _tag(world, Process(world, f"t{number}x{again}", "somewhere"))
+
+
+def _tag(world: World, process: Process) -> None:
     job = JobObjects(process.client(world.state), JOB_ID)
+    name = f"tag-{process.name}"
     try:
         epochs = job.list_epochs()
         if not epochs:
             return
-        create_tag(job, f"tag-{number}", world.work.choice(epochs), process)
+        create_tag(job, name, world.work.choice([epochs[0], epochs[0], *epochs]), process)
         world.counts["tags"] += 1
         if world.work.random() < 0.5:
-            world.scheduler.sleep(int(world.work.random() * 2 * HOUR_MS))
-            delete_tag(job, f"tag-{number}")
+            world.scheduler.sleep(int(world.work.random() * world.work.choice([2_000, 2 * HOUR_MS])))
+            delete_tag(job, name)
     except (NotFoundError, ConflictError):
         world.note(f"{process.name} comes too late for its tag")
     except Exception as error:  # noqa: BLE001 - judged
