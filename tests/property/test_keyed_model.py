@@ -7,9 +7,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from tests.support.table_job import EAGER, PARTIAL, TableJob
 
 from lakestate.protocol.compaction import CompactionPolicy
@@ -204,15 +210,24 @@ def contents(managers: Sequence[TableManager]) -> dict[Key, Value]:
     return found
 
 
-_SETTINGS = settings(max_examples=25, stateful_step_count=30, deadline=None)
+STEPS = settings(
+    max_examples=25,
+    stateful_step_count=30,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+MACHINES = (KeyedModel, FineKeyModel, CollidingModel, CollidingFineKeyModel)
+for _machine in MACHINES:
+    _machine.TestCase.settings = STEPS
+
 TestKeyed = KeyedModel.TestCase
 TestFineKey = FineKeyModel.TestCase
 TestColliding = CollidingModel.TestCase
 TestCollidingFineKey = CollidingFineKeyModel.TestCase
-for _case in (TestKeyed, TestFineKey, TestColliding, TestCollidingFineKey):
-    _case.settings = _SETTINGS
 
-_SOAK = settings(max_examples=2_000, stateful_step_count=60, deadline=None)
-for _case in (TestKeyed, TestFineKey, TestColliding, TestCollidingFineKey):
-    _name = f"{_case.__name__}Soak"
-    globals()[_name] = pytest.mark.soak(type(_name, (_case,), {"settings": _SOAK}))
+
+@pytest.mark.soak
+@pytest.mark.parametrize("machine", MACHINES)
+def test_long_lives_of_the_table(machine: type[KeyedModel]) -> None:
+    run_state_machine_as_test(machine, settings=settings(STEPS, max_examples=2_000, stateful_step_count=60))

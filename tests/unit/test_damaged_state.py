@@ -77,7 +77,7 @@ def stored(job: TableJob, path: str) -> bytes:
 
 def expect_corruption(job: TableJob, kind: str, path: str, what: str) -> None:
     """A host without a cache restores, and is told which object is wrong."""
-    with tempfile.TemporaryDirectory() as empty:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
         backend = ls.ParquetBackend(job.backend._config, cache_dir=empty)
         with pytest.raises(ls.CorruptionError, match=what) as raised:
             read(kind, TableManager.load(job.managers[0].task, job.tables, backend, restore_from=1))
@@ -147,7 +147,7 @@ def test_a_data_file_of_a_newer_format_is_refused() -> None:
 
 
 def test_a_damaged_cache_is_rebuilt_without_a_word(job: TableJob, kind: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         for _ in range(2):
             backend = ls.ParquetBackend(job.backend._config, cache_dir=folder)
             manager = TableManager.load(job.managers[0].task, job.tables, backend, restore_from=1)

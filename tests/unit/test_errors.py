@@ -19,6 +19,7 @@ CODES = {
     "LakestateError": "error",
     "MissingExtraError": "missing_extra",
     "NotFoundError": "not_found",
+    "OperatorError": "operator_failed",
     "OutcomeUnknownError": "outcome_unknown",
     "StorageUnavailableError": "storage_unavailable",
 }

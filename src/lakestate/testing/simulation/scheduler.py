@@ -136,7 +136,7 @@ class Scheduler:
             actor = self.current
             actor.wake_ms, actor.ready = self.now_ms + timeout_ms, ready
             self._yield()
-            actor.ready = None
+            actor.wake_ms, actor.ready = 0, None
         return ready()
 
     def ended(self, actor: Actor) -> None:
