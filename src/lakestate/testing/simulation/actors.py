@@ -21,6 +21,7 @@ from lakestate.testing.simulation.process import HOUR_MS, ActorExecutor, Process
 from lakestate.testing.simulation.world import World
 
 TAGS_EACH = 3
+REFUSED = "refused for a lost part"
 LAST_STARTS_MAX = 8
 """Without faults, so many starts must be enough to finish."""
 
@@ -105,10 +106,10 @@ def supervise(world: World) -> None:
         world.scheduler.wait(lambda: driver.done, 20 * HOUR_MS)  # noqa: B023 - used at once
         if driver.error is not None:
             world.note(f"driver {number}: {driver.error}")
-        if world.watch.is_drained:
+        if world.watch.is_drained and driver.error is None:
             return
         if scenario.loses_part and isinstance(driver.error, NotFoundError | CorruptionError | ValueError):
-            world.counts["refused for a lost part"] += 1
+            world.counts[REFUSED] += 1
             return
     world.fail("a job that nothing disturbs comes to its end", driver.error)
 

@@ -150,22 +150,21 @@ class Scheduler:
 
     def _yield(self) -> None:
         actor = self.current
-        self._pass_on(actor)
-        if self._current is not actor:
+        # By what was chosen here: the current actor may be another one before this thread looks.
+        if self._pass_on(actor) is not actor:
             actor.wait_turn()
 
-    def _pass_on(self, actor: Actor | None) -> None:
-        """Choose who is next, and give the turn unless the chooser keeps it."""
+    def _pass_on(self, actor: Actor | None) -> Actor | None:
+        """Choose who is next, and give the turn unless the chooser keeps it. None at the end."""
         if self.over or not self._actors:
             self._current = None
             self._main.release()
-            if actor is not None and not actor.done:
-                actor.wait_turn()
-            return
+            return None
         chosen = self._chosen()
         self._current = chosen
         if chosen is not actor:
             chosen.give_turn()
+        return chosen
 
     def _chosen(self) -> Actor:
         able = [actor for actor in self._actors if self._is_able(actor)]

@@ -10,9 +10,11 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Protocol
+from weakref import WeakValueDictionary
 
-from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.errors import NotFoundError
 from lakestate.storage.object_path import checked_path, checked_prefix
+from lakestate.storage.spans import checked_spans, whole_span
 from lakestate.storage.store import (
     AlreadyExists,
     ByteRange,
@@ -41,6 +43,9 @@ class Observer(Protocol):
         ...
 
 
+_STORES: WeakValueDictionary[str, SimulatedStore] = WeakValueDictionary()
+
+
 class SimulatedStore:
     """Objects in memory, in order of path.
 
@@ -60,9 +65,14 @@ class SimulatedStore:
         self.uploads = SimulatedUploads(self)
         self._objects: dict[str, tuple[StoredObject, int]] = {}
         self._versions = count(1)
+        _STORES[name] = self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Within one process, as everything here: a copy is the newest store of that name.
+        return (_named, (self.name,))
 
     def __repr__(self) -> str:
-        return f"SimulatedStore({self.name!r})"
+        return f"SimulatedStore({self.url!r})"
 
     @property
     def url(self) -> str:
@@ -83,15 +93,9 @@ class SimulatedStore:
 
     def get_range(self, path: str, span: ByteRange) -> bytes:
         """A part of the object."""
-        data = self.get(path).data
-        if span.start < 0 or span.length < 0 or span.start + span.length > len(data):
-            raise InvalidInputError(
-                "the range is not in the object",
-                object_name=f"{self.url}/{path}",
-                found=f"{len(data)} bytes",
-                expected=f"{span.length} bytes from {span.start}",
-            )
-        return data[span.start : span.start + span.length]
+        shown = f"{self.url}/{path}"
+        checked_spans(shown, [span])
+        return whole_span(shown, span, self.get(path).data[span.start : span.start + span.length])
 
     def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
         """Several parts of the object."""
@@ -147,3 +151,7 @@ class SimulatedStore:
         if found is None:
             raise NotFoundError("no such object", object_name=f"{self.url}/{path}")
         return found
+
+
+def _named(name: str) -> SimulatedStore:
+    return _STORES[name]

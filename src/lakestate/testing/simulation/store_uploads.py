@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
@@ -39,6 +39,8 @@ class SimulatedUploads:
         self._store = store
         self._uploads: dict[str, _Upload] = {}
         self._tokens = count(1)
+        self.vanishes: Callable[[], bool] = lambda: False
+        """Asked for every part: True if it is acknowledged and then lost, as no store should."""
 
     def start(self, path: str) -> UploadId:
         """Begin an upload."""
@@ -50,7 +52,10 @@ class SimulatedUploads:
         """Keep one part."""
         # As in S3, the receipt tells the content: the same bytes again change nothing.
         token = hashlib.blake2b(data, digest_size=8).hexdigest()
-        self._open(upload).parts[checked_number(number)] = (token, bytes(data))
+        parts = self._open(upload).parts
+        parts[checked_number(number)] = (token, bytes(data))
+        if self.vanishes():
+            del parts[number]
         return UploadedPart(number, len(data), token)
 
     def list_parts(self, upload: UploadId) -> tuple[UploadedPart, ...]:
@@ -89,10 +94,6 @@ class SimulatedUploads:
         return iter(
             [DanglingUpload(UploadId(path, token), self._uploads[token].started_ms) for path, token in found]
         )
-
-    def lose_part(self, upload: UploadId, number: int) -> None:
-        """Forget a part that was acknowledged, as no store should."""
-        self._open(upload).parts.pop(number, None)
 
     def _open(self, upload: UploadId) -> _Upload:
         found = self._uploads.get(upload.token)

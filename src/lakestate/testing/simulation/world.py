@@ -54,6 +54,8 @@ class World:
         self.faults = FaultPlan(seed, scenario.rates, script)
         self.state = SimulatedStore("state", self._now_ms)
         self.output = SimulatedStore("output", self._now_ms)
+        if scenario.loses_part:
+            self.output.uploads.vanishes = self._part_vanishes
         self.page_size = scenario.page_size
         self.processes: list[Process] = []
         self.acting: Process | None = None
@@ -127,6 +129,13 @@ class World:
                 self.note(f"refused: {refused}")
 
         self.scheduler.spawn(f"late{self.steps}", arrive)
+
+    def _part_vanishes(self) -> bool:
+        if self.counts["parts lost"] or self.work.random() > 0.2:
+            return False
+        self.note("a part that was acknowledged vanishes")
+        self.counts["parts lost"] += 1
+        return True
 
     def _now_ms(self) -> int:
         return self.scheduler.now_ms

@@ -1,0 +1,16 @@
+"""The tests tested: the protocol is broken on purpose, and the simulator must notice."""
+
+from __future__ import annotations
+
+import pytest
+from tests.simulation.mutations import MUTATIONS, Mutation, seeds_to_find
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_the_simulator_notices(mutation: Mutation, capsys: pytest.CaptureFixture[str]) -> None:
+    found = seeds_to_find(mutation)
+    assert found is not None, f"{mutation.seeds_max} seeds did not show: {mutation.name}"
+    with capsys.disabled():
+        print(f"\n| {mutation.name} | {found[0]} | {found[1].split(':')[0]} |")
