@@ -26,7 +26,8 @@ from lakestate.storage.store import Created
 from lakestate.tables import compact_runs, global_keyed_checkpointer, run_checkpointer
 from lakestate.tables.job_objects import JobObjects
 from lakestate.tables.lifecycle import FinishedTable
-from lakestate.testing.simulation import run_seed
+from lakestate.testing.simulation import Scenario, run_seed
+from lakestate.testing.simulation.chance import chance
 
 Patch = pytest.MonkeyPatch
 
@@ -240,12 +241,19 @@ MUTATIONS: Sequence[Mutation] = (
 )
 
 
+def harsh(seed: int) -> Scenario:
+    """What the seed draws, with more drivers at once, more turns taken and more tags than usual."""
+    drawn = Scenario.drawn(chance(seed, "scenario"))
+    rates = replace(drawn.rates, second_driver=0.7, superseded=0.2, stall=max(0.004, drawn.rates.stall))
+    return replace(drawn, drivers=3, tags=3, keep_epochs=1, switch_rate=0.3, rates=rates)
+
+
 def seeds_to_find(mutation: Mutation, first: int = 0) -> tuple[int, str] | None:
     """How many seeds it takes until the lie is noticed, and what was noticed; None if it is not."""
     with pytest.MonkeyPatch.context() as patch:
         mutation.apply(patch)
         for number in range(mutation.seeds_max):
-            result = run_seed(first + number)
+            result = run_seed(first + number, scenario=harsh(first + number))
             if result.violation is not None:
                 return number + 1, str(result.violation)
     return None
