@@ -26,7 +26,7 @@ from lakestate.tables.context import TableContext
 from lakestate.tables.global_keyed import GlobalKeyedTable
 from lakestate.tables.global_keyed_files import SCHEMA
 from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.run_parquet import RowOrder, encode_run
+from lakestate.tables.run_parquet import encode_run
 
 ROWS = 1_000_000
 TURNS = 5
@@ -67,7 +67,7 @@ def by_hand(keys: list[Any], values: list[Any]) -> None:
     encode = msgspec.msgpack.Encoder().encode
     columns = [pa.array([encode(item) for item in items], pa.binary()) for items in (keys, values)]
     rows = pa.table(columns, schema=SCHEMA)
-    data = encode_run(rows, {}, RowOrder.AS_WRITTEN)
+    data = encode_run(rows, {})
     xxhash.xxh3_64_intdigest(data)
     context().objects.store.put("by-hand.parquet", memoryview(data).cast("B"))
 

@@ -155,7 +155,7 @@ def _floor_ms(folder: Path, keys: int) -> float:
         asked = state[rng.choice(keys, BATCH_ROWS, replace=False)]
         places = pa.array(np.searchsorted(state, asked))
         columns = [pc.take(column, places) for column in (users, n, spend)]
-        table = pa.Table.from_arrays([pa.array(asked), *columns], names=["__key", "user", "n", "spend"])
+        table = pa.Table.from_arrays(columns, names=["user", "n", "spend"])
         pq.write_table(table, folder / "floor.parquet", compression="zstd")
 
     return _median_ms(floor, ROUNDS)

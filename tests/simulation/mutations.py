@@ -244,7 +244,7 @@ MUTATIONS: Sequence[Mutation] = (
 def harsh(seed: int) -> Scenario:
     """What the seed draws, with more drivers at once, more turns taken and more tags than usual."""
     drawn = Scenario.drawn(chance(seed, "scenario"))
-    rates = replace(drawn.rates, second_driver=0.7, superseded=0.2, stall=max(0.004, drawn.rates.stall))
+    rates = replace(drawn.rates, second_driver=0.7, superseded=0.2, stall=max(0.01, drawn.rates.stall))
     return replace(drawn, drivers=3, tags=3, keep_epochs=1, switch_rate=0.3, rates=rates)
 
 

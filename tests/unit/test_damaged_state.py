@@ -141,8 +141,8 @@ def test_a_file_without_our_metadata_is_refused() -> None:
 
 def test_a_data_file_of_a_newer_format_is_refused() -> None:
     stored_values = CheckpointParquetMetadata.of(TABLES["keyed"].config).to_key_values()
-    stored_values[b"lakestate.format_version"] = b"2"
-    with pytest.raises(ls.IncompatibleStateError, match="format 2; expected at most 1"):
+    stored_values[b"lakestate.format_version"] = b"3"
+    with pytest.raises(ls.IncompatibleStateError, match="format 3; expected at most 2"):
         CheckpointParquetMetadata.from_key_values(stored_values, "a.parquet")
 
 

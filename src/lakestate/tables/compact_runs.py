@@ -78,15 +78,19 @@ def write_streamed(
     with tempfile.TemporaryDirectory(prefix="lakestate-compact-") as folder:
         path = Path(folder) / "run.parquet"
         streamed = StreamedRun()
-        with run_writer(str(path), layout.schema, key_values) as writer:
+        with run_writer(str(path), _stored_schema(layout), key_values) as writer:
             for piece in pieces:
                 for group in _row_groups(piece):
-                    writer.write_table(group.rows, row_group_size=len(group))
+                    writer.write_table(group.rows.select(layout.stored_names), row_group_size=len(group))
                     streamed.add(group)
         if not streamed.row_count:
             return None
         with pa.memory_map(str(path)) as source:
             return store_streamed(source.read_buffer(), streamed, layout, context, epoch)
+
+
+def _stored_schema(layout: RunLayout) -> pa.Schema:
+    return pa.schema([layout.schema.field(name) for name in layout.stored_names])
 
 
 def _surviving(

@@ -17,7 +17,7 @@ from lakestate.protocol.metadata import TableConfig
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
-from lakestate.tables.run_parquet import RowOrder, decode_run, encode_run
+from lakestate.tables.run_parquet import decode_run, encode_run
 from lakestate.tables.value_codec import EntryCodec
 
 SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
@@ -53,7 +53,7 @@ def write_entries(
 ) -> FileRef:
     """Store rows as a new data file."""
     task = context.task
-    data = encode_run(rows, CheckpointParquetMetadata.of(config).to_key_values(), order=RowOrder.AS_WRITTEN)
+    data = encode_run(rows, CheckpointParquetMetadata.of(config).to_key_values())
     uid = context.ambient.new_id()
     file = FileRef(
         path=context.objects.paths.data(epoch, task.operator_id, config.name, subtask_index, uid),

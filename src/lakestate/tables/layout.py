@@ -2,7 +2,9 @@
 
 A run holds `__key`, the routing key; `__hash`, the hash of the whole key, where that is finer than
 the routing key; the key columns; the value columns; and `__removed`, or `__updated`, where the table
-type needs them. Everything that reads or writes runs asks here.
+type needs them. The two hashes follow from the key columns and are not stored: they cannot be
+compressed, and computing them again is faster than fetching them. Everything that reads or writes
+runs asks here.
 """
 
 from __future__ import annotations
@@ -77,6 +79,11 @@ class RunLayout:
         # are to the user.
         values = [field.with_nullable(True) for field in self.value_fields]
         return pa.schema([*internal, *self.key_fields, *values, *trailing])
+
+    @cached_property
+    def stored_names(self) -> list[str]:
+        """The columns of a data file: those of a run without the hashes."""
+        return [name for name in self.schema.names if name not in (KEY, HASH)]
 
     @cached_property
     def fingerprint(self) -> str:

@@ -20,6 +20,7 @@ from lakestate.tables.migration_upgrade import TableUpgrade
 from lakestate.tables.migration_values import MigratableState, chain_of, migrated_value, version_of
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.run_files import Upgrade
+from lakestate.tables.run_hashes import with_hashes
 
 __all__ = [
     "ArrowMigration",
@@ -106,7 +107,8 @@ def migrated_row_count(
     shown: str,
 ) -> int:
     """Try the upgrade of a file: what `DryRunnable.check_rows` is for tables of runs."""
-    upgraded = upgrade_of(layout, migrations)(rows, identity, shown)
+    hashed = with_hashes(rows, layout, shown)
+    upgraded = upgrade_of(layout, migrations)(hashed, identity, shown)
     return int(upgraded.num_rows) if identity.state_version < layout.config.state_version else 0
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from lakestate.errors import CorruptionError, IncompatibleStateError
 from lakestate.protocol.metadata import TableConfig, TableType
 
-DATA_FORMAT = 1
+DATA_FORMAT = 2
+"""Format 1 also stored the hashes of keys, which follow from the key columns."""
 _PREFIX = "lakestate."
 
 

@@ -26,6 +26,7 @@ from lakestate.tables.layout import RunLayout
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.partial_read import read_blocks, wanted_blocks
 from lakestate.tables.run import Run
+from lakestate.tables.run_hashes import with_hashes
 from lakestate.tables.run_parquet import ROW_GROUP_ROWS, decode_run, encode_run, row_groups
 from lakestate.tables.writers import writers
 
@@ -42,13 +43,15 @@ _LARGE_BYTES = 1 << 30
 
 def write_run(run: Run, context: TableContext, epoch: Epoch) -> FileRef:
     """Store a run as a new data file, and keep it in the cache as well."""
-    data = encode_run(run.rows, CheckpointParquetMetadata.of(run.layout.config).to_key_values())
+    layout = run.layout
+    rows = run.rows.select(layout.stored_names)
+    data = encode_run(rows, CheckpointParquetMetadata.of(layout.config).to_key_values())
     streamed = StreamedRun()
     for start in range(0, len(run), ROW_GROUP_ROWS):
         streamed.add(run.slice(start, min(len(run), start + ROW_GROUP_ROWS)))
-    file = store_streamed(data, streamed, run.layout, context, epoch)
+    file = store_streamed(data, streamed, layout, context, epoch)
     if context.cache is not None:
-        context.cache.open(_cache_key(file, run.layout, context), _writer(run.rows)).close()
+        context.cache.open(_cache_key(file, layout, context), _writer(run.rows)).close()
     return file
 
 
@@ -148,6 +151,7 @@ def _fetched(file: FileRef, layout: RunLayout, context: TableContext, upgrade: U
         metadata = rows.schema.metadata
     identity = CheckpointParquetMetadata.from_key_values(metadata, shown)
     identity.check(layout.config, shown)
+    rows = with_hashes(rows, layout, shown)
     if upgrade is not None:
         rows = upgrade(rows, identity, shown)
     return checked_rows(rows, layout, shown)
