@@ -5,30 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import pyarrow as pa
 
 from lakestate.config import duration_us
-from lakestate.errors import InvalidInputError
-from lakestate.protocol.metadata import Column, TableConfig, TableFiles, TableType
-from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.protocol.metadata import TableConfig, TableFiles, TableType
+from lakestate.protocol.values import Epoch
 from lakestate.tables.compact_runs import compact_runs
 from lakestate.tables.context import TableContext, expired_before_us
 from lakestate.tables.keyed_view import KeyedView
-from lakestate.tables.layout import Hash, RunLayout
-from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig, Table
-from lakestate.tables.migration import (
-    Migration,
-    check_migrations,
-    migrated_row_count,
-    upgrade_of,
-    versions_covered,
-)
-from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
+from lakestate.tables.layout import Hash
+from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig
+from lakestate.tables.migration import Migration
 from lakestate.tables.routing import routing_keys
 from lakestate.tables.run_checkpointer import RunCheckpointer
 from lakestate.tables.run_set import carried, without_expired
+from lakestate.tables.run_table import RunTable, check_timestamp
 from lakestate.tables.schema import columns_of
 
 
@@ -52,7 +45,7 @@ class Ttl:
         return duration_us(self.duration)
 
 
-class KeyedTable(Table):
+class KeyedTable(RunTable):
     """A map from key columns to value columns.
 
     >>> totals = KeyedTable("totals", key="user string", value="n bigint, spend double")
@@ -78,57 +71,35 @@ class KeyedTable(Table):
         description: str = "",
         _hash: Hash = routing_keys,
     ) -> None:
-        super().__init__(name)
-        self._keys = checked_key_columns(key)
-        self._values = columns_of(value, what="value")
-        self._route_by = checked_route(route_by, self._keys)
+        values = columns_of(value, what="value")
         self._ttl = Ttl(ttl) if isinstance(ttl, str) else ttl
-        self._version = version
-        self._migrations = tuple(migrations)
-        self._description = description
-        self._hash = _hash
-        _check_columns(self._keys, self._values, self._ttl)
-        check_migrations(self._migrations, version, self._keys, self._values)
+        if self._ttl is not None and self._ttl.column is not None:
+            check_timestamp(
+                values,
+                self._ttl.column,
+                "a time to live by event time needs a timestamp among the value columns",
+            )
+        super().__init__(
+            name,
+            key,
+            values,
+            route_by,
+            version=version,
+            migrations=migrations,
+            description=description,
+            hash_=_hash,
+        )
 
     @cached_property
     def config(self) -> TableConfig:
         """The declaration as it is stored."""
-        return TableConfig(
-            name=self.name,
-            table_type=self.table_type,
-            state_version=self._version,
-            description=self._description,
-            key_columns=self._keys,
-            value_columns=self._values,
-            routing_columns=self._route_by,
-            time_column=None if self._ttl is None else self._ttl.column,
-            ttl_us=None if self._ttl is None else self._ttl.duration_us,
-        )
-
-    @property
-    def migrates_from(self) -> frozenset[int]:
-        """The older versions with a complete chain of migrations."""
-        return versions_covered(self._migrations, self._version)
-
-    @cached_property
-    def layout(self) -> RunLayout:
-        """How rows lie in this table's runs."""
-        return RunLayout(self.config, self._hash)
-
-    @classmethod
-    def from_config(cls, config: TableConfig) -> Self:
-        """The table of a stored declaration."""
-        table = cls.__new__(cls)
-        Table.__init__(table, config.name)
-        table.__dict__["config"] = config
-        table._migrations = ()
-        table._version = config.state_version
-        table._hash = routing_keys
-        return table
+        if self._ttl is None:
+            return self._declared()
+        return replace(self._declared(), time_column=self._ttl.column, ttl_us=self._ttl.duration_us)
 
     def open_view(self, files: TableFiles, context: TableContext) -> KeyedView:
         """The state that these files hold."""
-        return KeyedView(self.layout, files, context, upgrade_of(self.layout, self._migrations))
+        return KeyedView(self.layout, files, context, self.upgrade)
 
     def epoch_checkpointer(
         self, epoch: Epoch, previous: TableFiles, context: TableContext
@@ -145,18 +116,6 @@ class KeyedTable(Table):
         files = tuple(file for index in sorted(parts) for file in parts[index].files)
         return TableFiles(config.name, config.table_type, files)
 
-    @classmethod
-    def subtask_metadata_from_table(
-        cls, config: TableConfig, merged: TableFiles, task: TaskInfo
-    ) -> TableFiles:
-        """The files with keys of a subtask, clipped to them."""
-        clipped = (file.clipped_to(task.key_range) for file in merged.files)
-        return replace(merged, files=tuple(file for file in clipped if file is not None))
-
-    def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
-        """How many rows of a file were brought to this version; raises what reading would raise."""
-        return migrated_row_count(self.layout, self._migrations, rows, identity, shown)
-
     def compact_data(
         self, files: TableFiles, compaction: CompactionConfig, epoch: Epoch, context: TableContext
     ) -> CompactedFiles | None:
@@ -167,42 +126,6 @@ class KeyedTable(Table):
             compaction,
             epoch,
             context,
-            upgrade=upgrade_of(self.layout, self._migrations),
+            upgrade=self.upgrade,
             expired_before_us=expired_before_us(self.config, context),
-        )
-
-
-def checked_key_columns(key: str | pa.Schema) -> tuple[Column, ...]:
-    """The columns of a key, which must be of plain types."""
-    columns = columns_of(key, what="key")
-    nested = [str(column) for column in columns if "<" in column.type]
-    if nested:
-        raise InvalidInputError(
-            "a key column must be of a plain type", found=", ".join(nested), action="use its fields as keys"
-        )
-    return columns
-
-
-def checked_route(route_by: Sequence[str] | None, keys: Sequence[Column]) -> tuple[str, ...]:
-    """The columns that rows are routed by: all key columns, or the given ones of them."""
-    names = [column.name for column in keys]
-    route = tuple(names if route_by is None else route_by)
-    if not route or any(name not in names for name in route):
-        raise InvalidInputError("rows are routed by key columns", found=route, expected=f"some of {names}")
-    return route
-
-
-def _check_columns(keys: Sequence[Column], values: Sequence[Column], ttl: Ttl | None) -> None:
-    both = {column.name for column in keys} & {column.name for column in values}
-    if both:
-        raise InvalidInputError("a column is both key and value", found=", ".join(sorted(both)))
-    if ttl is None or ttl.column is None:
-        return
-    types = {column.name: column.type for column in values}
-    if types.get(ttl.column) not in ("timestamp", "timestamp_ntz"):
-        raise InvalidInputError(
-            "a time to live by event time needs a timestamp among the value columns",
-            object_name=ttl.column,
-            found=types.get(ttl.column, "no such column"),
-            expected="timestamp",
         )
