@@ -36,7 +36,7 @@ def test_the_page_on_state_tables_runs_from_definition_to_duckdb(tmp_path: Path)
     code = code.replace("pq.read_metadata(path).metadata", "described = pq.read_metadata(path).metadata")
     out: dict[str, Any] = {}
     exec(code, names | {"path": str(next(tmp_path.rglob("totals-*.parquet")))}, out)
-    assert out["found"].fetchall() == [("ada", 1, 9.5, False)]
+    assert out["found"].fetchall() == [("ada", 1, 9.5)]
     assert out["described"][b"lakestate.table"] == b"totals"
 
 
