@@ -51,8 +51,12 @@ bench: setup ## Run the benchmarks; ONLY=manifest chooses one
 # pytest-timeout is off here: a soak test bounds itself by SOAK_MINUTES.
 .PHONY: soak
 soak: export SOAK_MINUTES := $(or $(SOAK_MINUTES),10)
-soak: setup ## Run the long tests; SOAK_MINUTES=10 bounds them, SEEDS=1,2 repeats given seeds
-	@$(BIN)/pytest --soak -m soak --timeout=0 $(ARGS)
+soak: setup ## Run the long tests, each SOAK_MINUTES=10; SEEDS=1,2 repeats seeds; SEEDS=20000 or forever only simulates
+	@case "$(SEEDS)" in \
+	  ''|*,*) $(BIN)/pytest --soak -m soak --timeout=0 $(ARGS) ;; \
+	  forever) $(BIN)/python -m lakestate.testing.simulation soak $(ARGS) ;; \
+	  *) $(BIN)/python -m lakestate.testing.simulation soak --seeds $(SEEDS) $(ARGS) ;; \
+	esac
 
 .PHONY: proto
 proto: setup ## Regenerate the Protobuf classes and stubs from proto/

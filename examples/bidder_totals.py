@@ -70,6 +70,7 @@ def local_spark() -> SparkSession:
     return (
         SparkSession.builder.appName("bidder totals")
         .master("local[2]")
+        .config("spark.python.daemon.module", "lakestate.spark.python_daemon")  # workers start at once
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")

@@ -1,6 +1,15 @@
-"""Keeps the long tests out of ordinary runs: tests marked `soak` run with `--soak` only."""
+"""Long tests: those marked `soak` run with `--soak` only, and then for as long as SOAK_MINUTES says.
+
+Tests marked `fuzz` run in ordinary runs with a bounded number of examples; with `--soak` they count as
+soak tests too. What Hypothesis drives is bounded by examples: with `--soak` it is run again and again,
+each time with other examples, until the time is over.
+"""
 
 from __future__ import annotations
+
+import os
+import sys
+import time
 
 import pytest
 
@@ -9,10 +18,47 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="also run the tests marked soak")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--soak"):
+        os.environ.setdefault("SOAK_MINUTES", "10")
+    config.addinivalue_line("markers", "fuzz: hostile input; bounded, and without bound in soak")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--soak"):
+        for item in items:
+            if item.get_closest_marker("fuzz"):
+                item.add_marker(pytest.mark.soak)
         return
     soak = [item for item in items if item.get_closest_marker("soak")]
     if soak:
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in set(soak)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function):  # type: ignore[no-untyped-def]
+    """Repeat what is bounded by examples until the time is over."""
+    result = yield
+    if pyfuncitem.config.getoption("--soak") and _is_driven_by_examples(pyfuncitem):
+        ends_s = time.monotonic() + float(os.environ["SOAK_MINUTES"]) * 60
+        arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+        while time.monotonic() < ends_s:
+            pyfuncitem.obj(**arguments)
+    return result
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    fuzzing = sys.modules.get("tests.support.fuzzing")
+    if config.getoption("--soak") and fuzzing is not None and fuzzing.TRIED:
+        tried = fuzzing.TRIED
+        terminalreporter.write_line(f"{tried['inputs']:,} hostile inputs, {tried['refused']:,} refused")
+
+
+def _is_driven_by_examples(item: pytest.Function) -> bool:
+    """What Hypothesis has decorated, and the long lives of state machines, which it has not."""
+    if item.get_closest_marker("soak") is None:
+        return False
+    is_machine = item.get_closest_marker("fuzz") is None and "property" in item.path.parts
+    return hasattr(item.obj, "hypothesis") or is_machine

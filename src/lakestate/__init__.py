@@ -35,8 +35,11 @@ from lakestate.tables.keyed import KeyedTable, Ttl
 from lakestate.tables.manager import TableManager
 from lakestate.tables.migration import ArrowMigration, ColumnChanges, MigratableState, Migration, RowMigration
 from lakestate.tables.time_key import TimeKeyTable
+from lakestate.verification import CacheReport, VerificationReport, verify, verify_cache
 
 if TYPE_CHECKING:
+    from lakestate.spark.data_source import LakestateDataSource, register, write_stream
+    from lakestate.spark.data_source_commit import finish_files
     from lakestate.spark.metrics import PrometheusMetrics
     from lakestate.spark.pipeline import Pipeline
     from lakestate.spark.progress_line import ProgressLine
@@ -45,10 +48,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NEEDS_SPARK = {
+    "LakestateDataSource": "lakestate.spark.data_source",
     "Pipeline": "lakestate.spark.pipeline",
     "PipelineQuery": "lakestate.spark.query",
     "ProgressLine": "lakestate.spark.progress_line",
     "PrometheusMetrics": "lakestate.spark.metrics",
+    "finish_files": "lakestate.spark.data_source_commit",
+    "register": "lakestate.spark.data_source",
+    "write_stream": "lakestate.spark.data_source",
 }
 
 
@@ -68,6 +75,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "ArrowMigration",
+    "CacheReport",
     "ColumnChanges",
     "CompactionPolicy",
     "ConflictError",
@@ -85,6 +93,7 @@ __all__ = [
     "InvalidInputError",
     "JsonLinesSink",
     "KeyedTable",
+    "LakestateDataSource",
     "LakestateError",
     "MigratableState",
     "Migration",
@@ -111,5 +120,11 @@ __all__ = [
     "TimeKeyTable",
     "Ttl",
     "TwoInputOperator",
+    "VerificationReport",
     "dry_run",
+    "finish_files",
+    "register",
+    "verify",
+    "verify_cache",
+    "write_stream",
 ]

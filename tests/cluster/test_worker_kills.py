@@ -1,18 +1,18 @@
-"""A job on a standalone cluster whose workers die, with nothing shared but the object store."""
+"""A job on a standalone cluster whose workers die or dawdle, with nothing shared but the object store."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.cluster_job import ROWS, ROWS_PER_EPOCH, SEED, STORE
+from tests.support.cluster_job import ROWS_PER_EPOCH, SEED, STORE
 from tests.support.pipeline_process import JOB, Session
 from tests.support.pipelines import state_rows
 from tests.support.totals import Totals
@@ -25,17 +25,26 @@ from lakestate.testing.auctions import AuctionHouse
 if TYPE_CHECKING:
     from tests.support.standalone_cluster import StandaloneCluster
 
-EPOCHS = ROWS // ROWS_PER_EPOCH
+
+Start = Callable[..., Session]
 
 
 @pytest.fixture
-def driver(cluster: StandaloneCluster, s3_config: StoreConfig, tmp_path: Path) -> Iterator[Session]:
-    store = {"url": s3_config.url, "options": dict(s3_config.options)}
-    env = {STORE: json.dumps(store), "TMPDIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
-    command = [sys.executable, "-m", "tests.support.cluster_job", cluster.url]
-    session = Session(command, tmp_path / "driver.log", env)
-    yield session
-    session.kill()
+def start(cluster: StandaloneCluster, s3_config: StoreConfig, tmp_path: Path) -> Iterator[Start]:
+    """Starts the driver of a job on a whole cluster."""
+    started: list[Session] = []
+
+    def start(*arguments: str) -> Session:
+        cluster.complete()
+        store = {"url": s3_config.url, "options": dict(s3_config.options)}
+        env = {STORE: json.dumps(store), "TMPDIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+        command = [sys.executable, "-m", "tests.support.cluster_job", cluster.url, str(tmp_path / "finish")]
+        started.append(Session([*command, *arguments], tmp_path / "driver.log", env))
+        return started[-1]
+
+    yield start
+    for session in started:
+        session.kill()
 
 
 def newest_epoch(store: ObjectStore) -> int:
@@ -49,10 +58,10 @@ def is_in_the_middle_of(store: ObjectStore, epoch: int) -> bool:
     return newest + 1 >= epoch and any(store.list(f"checkpoints/{JOB}/checkpoints/{newest + 1}/"))
 
 
-def expected_rows() -> list[tuple[Any, ...]]:
+def expected_rows(rows_read: int) -> list[tuple[Any, ...]]:
     """The oracle: the totals of every bidder after every epoch in which the bidder bid."""
     count, spend, rows = Counter[str](), Counter[str](), []
-    for start in range(0, ROWS, ROWS_PER_EPOCH):
+    for start in range(0, rows_read, ROWS_PER_EPOCH):
         bids = AuctionHouse(SEED).rows("bids", start, start + ROWS_PER_EPOCH).to_pylist()
         for bid in bids:
             count[str(bid["bidder"])] += 1
@@ -72,11 +81,26 @@ def cached_runs(folder: Path) -> list[Path]:
     return [path for path in (folder / "lakestate-cache").rglob("*") if path.is_file()]
 
 
+def finish(driver: Session, s3_config: StoreConfig, tmp_path: Path) -> None:
+    """Let the job end, and compare output and state with the oracle, row by row."""
+    (tmp_path / "finish").touch()
+    assert driver.wait() == 0, driver.said()
+    backend = ls.ParquetBackend(
+        StoreConfig(f"{s3_config.url}/checkpoints", s3_config.options), cache_dir=tmp_path / "reader"
+    )
+    rows_read = json.loads(backend.load_checkpoint_metadata(JOB).sources[0].offsets)["row"]
+    expected = expected_rows(rows_read)
+    assert output_rows(open_store(s3_config)) == expected
+    newest = {row[0]: row for row in sorted(expected, key=lambda row: row[1])}
+    state = [tuple(row.values()) for row in state_rows(backend, JOB, "totals", Totals(), "totals")]
+    assert sorted(state) == sorted(newest.values())
+
+
 def test_the_result_is_exact_when_each_worker_is_killed_in_the_middle_of_an_epoch(
-    cluster: StandaloneCluster, driver: Session, s3_config: StoreConfig, tmp_path: Path
+    cluster: StandaloneCluster, start: Start, s3_config: StoreConfig, tmp_path: Path
 ) -> None:
-    store = open_store(s3_config)
-    first, second = cluster.workers
+    driver, store = start(), open_store(s3_config)
+    first, second = list(cluster.workers)[-2:]
     driver.wait_for(lambda: is_in_the_middle_of(store, 3))
     cluster.workers[first].kill()
     cluster.await_workers(1)
@@ -85,17 +109,19 @@ def test_the_result_is_exact_when_each_worker_is_killed_in_the_middle_of_an_epoc
     # The new worker has restored state before the other one is lost.
     driver.wait_for(lambda: bool(cached_runs(third / "tmp")))
     driver.wait_for(lambda: is_in_the_middle_of(store, killed_in + 2))
+    killed_in = newest_epoch(store) + 1
     cluster.workers[second].kill()
     cluster.await_workers(1)
-    assert newest_epoch(store) < EPOCHS, "the job was over before its last worker was killed"
-    assert driver.wait() == 0, driver.said()
-    expected = expected_rows()
-    assert output_rows(store) == expected
-    newest = {row[0]: row for row in sorted(expected, key=lambda row: row[1])}
-    backend = ls.ParquetBackend(
-        StoreConfig(f"{s3_config.url}/checkpoints", s3_config.options), cache_dir=tmp_path / "reader"
-    )
-    state = [tuple(row.values()) for row in state_rows(backend, JOB, "totals", Totals(), "totals")]
-    assert sorted(state) == sorted(newest.values())
+    driver.wait_for(lambda: newest_epoch(store) > killed_in)
+    finish(driver, s3_config, tmp_path)
     assert all(cached_runs(worker / "tmp") for worker in (first, second, third))
     assert cached_runs(tmp_path) == [], "the driver's cache was used by others"
+
+
+def test_a_speculative_attempt_takes_the_place_of_one_that_sleeps_and_the_result_is_exact(
+    start: Start, s3_config: StoreConfig, tmp_path: Path
+) -> None:
+    driver, store = start("--speculation"), open_store(s3_config)
+    # The first attempt of a subtask of epoch 2 sleeps for longer than this waits.
+    driver.wait_for(lambda: newest_epoch(store) >= 3)
+    finish(driver, s3_config, tmp_path)

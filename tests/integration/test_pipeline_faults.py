@@ -1,4 +1,4 @@
-"""What an engine does to attempts, what other drivers do to epochs, and a store that is far away."""
+"""What an engine does to attempts, and a store that is far away."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tests.support.pipelines import (
 from tests.support.totals import Totals
 
 import lakestate as ls
-from lakestate.coordinator.job_driver import JobDriver, StartAgain
 from lakestate.sinks.parquet_sink import ParquetSink
 from lakestate.spark import epoch_runner
 
@@ -78,32 +77,6 @@ def test_an_epoch_that_mixes_two_attempts_is_thrown_away_and_run_again(
     expected = spark_totals(spark, tmp_path / "in")
     assert state_rows(backend, "stages", "totals", Totals(), "totals") == expected
     assert state_rows(backend, "stages", "latest", Latest(), "latest") == expected
-
-
-def test_a_job_starts_again_from_an_epoch_that_stands_in_place_of_its_own(
-    spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between our second epoch's run and its publication, an older driver's epoch turns up."""
-    outcomes: list[str] = []
-    run_epoch = JobDriver.run_epoch
-
-    def overtaken(self: JobDriver, epoch: ls.Epoch, run: Any, **options: Any) -> Any:
-        outcome = run_epoch(self, epoch, run, **options)
-        if epoch == 2 and "StartAgain" not in outcomes:
-            assert self.parent is not None
-            outcome = StartAgain(self.parent)
-        outcomes.append(type(outcome).__name__)
-        return outcome
-
-    monkeypatch.setattr(JobDriver, "run_epoch", overtaken)
-    for number in range(4):
-        write_input(tmp_path / "in", number, events(number, 100))
-    pipeline = ls.Pipeline("totals", backend, parallelism=2)
-    pipeline.source(read_stream(spark, tmp_path / "in")).key_by("user").apply("totals", Totals())
-    run_available(pipeline)
-    found = state_rows(backend, "totals", "totals", Totals(), "totals")
-    assert found == spark_totals(spark, tmp_path / "in")
-    assert outcomes == ["EpochFinished", "StartAgain", "EpochFinished", "EpochFinished"]
 
 
 @pytest.mark.parametrize("seed", [1, 2])

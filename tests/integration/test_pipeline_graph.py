@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import textwrap
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,7 +121,14 @@ class TestShapes:
         )
         joined = left.key_by("user").connect(right.key_by("id")).apply("join", Named())
         joined.sink("out", ParquetSink(f"file://{tmp_path}/out"))
-        run_available(pipeline, drain=True)
+        counts: list[dict[str, int]] = []
+
+        class Count:
+            def on_epoch(self, progress: ls.EpochProgress) -> None:
+                counts.append({**progress.rows, **progress.late_rows})
+
+        run_available(pipeline, drain=True, listeners=[Count()])
+        assert counts == [{"events": 200, "names": 10}, {}]
         expected = rows.group_by("user").aggregate([("amount", "sum")]).to_pylist()
         found = read_output(tmp_path / "out")
         assert sorted((row["user"] or "", row["name"], row["amount"]) for row in found) == sorted(
@@ -160,6 +170,19 @@ class TestLateRows:
         assert state_rows(backend, "late", "totals", Totals(), "totals") == [
             {"user": "a", "n": 5, "spend": 5.0}
         ]
+
+
+class TestExample:
+    def test_the_example_of_a_pipeline_runs_as_it_is_shown(self, spark: SparkSession, tmp_path: Path) -> None:
+        shown = inspect.cleandoc(ls.Pipeline.__doc__ or "").partition("\n\n    ")[2]
+        code = textwrap.dedent(f"    {shown}").replace("/data/", f"{tmp_path}/")
+        lines = [{"user": user, "ts": f"2026-01-01T00:00:{second:02d}Z"} for second, user in enumerate("aba")]
+        (tmp_path / "in").mkdir()
+        (tmp_path / "in" / "0.json").write_text("\n".join(map(json.dumps, lines)))
+        names = {"ls": ls, "pa": pa, "pc": pa.compute, "spark": spark, "__name__": "example"}
+        exec(code, names)
+        found = {row["user"]: row["n"] for row in read_output(tmp_path / "out")}
+        assert found == {"a": 2, "b": 1}
 
 
 class Upgraded(Totals):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +13,7 @@ from tests.support.pipelines import (
     run_available,
     spark_totals,
     state_rows,
+    wait_for,
     write_input,
 )
 from tests.support.totals import Totals
@@ -45,15 +44,6 @@ class Fails(Totals):
     def process_batch(self, batch, ctx):
         yield from super().process_batch(batch, ctx)
         raise ZeroDivisionError("nothing to divide by")
-
-
-def wait_for(reached: Callable[[], bool], query: ls.PipelineQuery, deadline_s: float = 60) -> None:
-    """Wait for a condition while the query runs."""
-    ended = time.monotonic() + deadline_s
-    while not reached():
-        assert time.monotonic() < ended, "not reached in time"
-        assert query.exception() is None
-        query.awaitTermination(0.05)
 
 
 def published(backend: ls.ParquetBackend) -> list[tuple[str, bytes]]:

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from tests.support.replicated_operator import ReplicatedOperator
 
 from lakestate.tables.global_keyed import GlobalKeyedTable
@@ -118,5 +124,7 @@ TestGlobalKeyedModel.settings = SETTINGS
 
 
 @pytest.mark.soak
-class TestGlobalKeyedModelForLong(GlobalKeyedModel.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(SETTINGS, max_examples=2000, stateful_step_count=80)
+def test_long_lives_of_the_table() -> None:
+    run_state_machine_as_test(
+        GlobalKeyedModel, settings=settings(SETTINGS, max_examples=20, stateful_step_count=80)
+    )

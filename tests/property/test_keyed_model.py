@@ -230,4 +230,4 @@ TestCollidingFineKey = CollidingFineKeyModel.TestCase
 @pytest.mark.soak
 @pytest.mark.parametrize("machine", MACHINES)
 def test_long_lives_of_the_table(machine: type[KeyedModel]) -> None:
-    run_state_machine_as_test(machine, settings=settings(STEPS, max_examples=2_000, stateful_step_count=60))
+    run_state_machine_as_test(machine, settings=settings(STEPS, max_examples=50, stateful_step_count=60))

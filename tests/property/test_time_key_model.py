@@ -263,4 +263,4 @@ TestFineKeysThatCollide = CollidingFineKeyMachine.TestCase
 @pytest.mark.soak
 @pytest.mark.parametrize("machine", MACHINES)
 def test_long_lives_of_the_table(machine: type[TimeKeyMachine]) -> None:
-    run_state_machine_as_test(machine, settings=settings(STEPS, max_examples=100, stateful_step_count=60))
+    run_state_machine_as_test(machine, settings=settings(STEPS, max_examples=50, stateful_step_count=60))

@@ -1,7 +1,8 @@
 """A pipeline in a process of its own that a test starts, stops in mid-air and kills.
 
 Run as a module it is the driver: input files → running totals per user → Parquet, all below one folder.
-Without `--finish` it runs until it is killed; with it, it reads what is there, closes its files and ends.
+It starts Spark and waits to be told to go, so that the next driver can warm up while one still lives. It
+then runs until it is killed; or it reads what is there, closes its files and ends.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
 POLL_S = 0.005
 JOB = "totals"
+RUN, FINISH = "run", "finish"
+PYTHON_DAEMON = "lakestate.spark.python_daemon"
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The second compiler of the JVM pays off after minutes; these processes live for seconds."""
 
@@ -52,6 +55,10 @@ class Session:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it did not end in {deadline_s} s:\n{self.said()}") from None
 
+    def has_ended(self) -> bool:
+        """Whether the process that was started has ended by itself."""
+        return self._process.poll() is not None
+
     def run_on(self, seconds: float) -> None:
         """Let it run for this long; it must not end."""
         with suppress(subprocess.TimeoutExpired):
@@ -71,7 +78,7 @@ class Session:
 
     def python_workers(self) -> list[int]:
         """Spark's Python daemon and its workers."""
-        return [pid for pid in self.pids() if "pyspark.daemon" in _command_of(pid)]
+        return [pid for pid in self.pids() if is_python_worker(pid)]
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to every process."""
@@ -109,21 +116,47 @@ def _command_of(pid: int) -> Sequence[str]:
     return ()
 
 
+def is_python_worker(pid: int) -> bool:
+    """Whether this is Spark's Python daemon or one of its workers."""
+    return bool({"pyspark.daemon", PYTHON_DAEMON} & set(_command_of(pid)))
+
+
+class Driver(Session):
+    """A driver that waits until it is told to go."""
+
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str], order: Path) -> None:
+        super().__init__(command, log, env)
+        self._order = order
+
+    def go(self, order: str = RUN) -> None:
+        """Let it take over the job: `RUN` or `FINISH`."""
+        hidden = self._order.with_suffix(".tmp")
+        hidden.write_text(order)
+        hidden.rename(self._order)
+
+
 class TotalsJob:
     """A folder with the input, state and output of one job, and the drivers started for it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._drivers: list[Session] = []
+        self._drivers: list[Driver] = []
 
-    def start(self, *arguments: str) -> Session:
-        """A driver in its own process; each has a temporary directory of its own."""
+    def start(self, order: str = RUN) -> Driver:
+        """A driver that takes over the job at once."""
+        driver = self.standby()
+        driver.go(order)
+        return driver
+
+    def standby(self) -> Driver:
+        """A driver in its own process, which waits; each has a temporary directory of its own."""
         number = len(self._drivers)
         scratch = self.folder / f"scratch-{number}"
         scratch.mkdir()
-        command = [sys.executable, "-m", "tests.support.pipeline_process", str(self.folder), *arguments]
+        order = scratch / "order"
+        command = [sys.executable, "-m", "tests.support.pipeline_process", str(self.folder), str(order)]
         env = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "PYSPARK_PYTHON": sys.executable}
-        driver = Session(command, self.folder / f"driver-{number}.log", env)
+        driver = Driver(command, self.folder / f"driver-{number}.log", env, order)
         self._drivers.append(driver)
         return driver
 
@@ -172,6 +205,7 @@ def local_spark() -> Any:
         SparkSession.builder.appName(JOB)
         # A task may fail four times: the test kills workers, and each kill fails a task.
         .master("local[2,4]")
+        .config("spark.python.daemon.module", PYTHON_DAEMON)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "1g")
@@ -184,23 +218,38 @@ def local_spark() -> Any:
     )
 
 
-def main() -> None:
+def totals_pipeline(spark: Any, folder: Path, cache_dir: Path | None = None) -> Any:
+    """Input files → running totals per user → Parquet, below one folder."""
     from tests.support.pipelines import read_stream
     from tests.support.totals import Totals
 
     import lakestate as ls
 
+    pipeline = ls.Pipeline(JOB, f"file://{folder}/checkpoints", parallelism=2, cache_dir=cache_dir)
+    totals = pipeline.source(read_stream(spark, folder / "in")).key_by("user").apply("totals", Totals())
+    # Small enough that files are finished in most epochs, large enough that some stay open.
+    roll = ls.Roll(bytes="3KB", interval=None)
+    totals.sink("out", ls.ParquetSink(f"file://{folder}/out", roll=roll))
+    return pipeline
+
+
+def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("folder", type=Path)
-    arguments.add_argument("--finish", action="store_true")
+    arguments.add_argument("order", type=Path, help="the file that tells what to do")
     given = arguments.parse_args()
+    spark = local_spark()
+    # What the first epoch would otherwise wait for: Spark's classes, and Python workers.
+    spark.range(2).repartition(2).mapInArrow(lambda batches: batches, "id bigint").collect()
+    test = os.getppid()
+    while not given.order.exists():
+        if os.getppid() != test:
+            raise SystemExit("the test that started this driver is gone")
+        time.sleep(POLL_S)
+    order = given.order.read_text()
     # Its cache is in its temporary directory: every driver runs as if it were on another host.
-    pipeline = ls.Pipeline(JOB, f"file://{given.folder}/checkpoints", parallelism=2)
-    totals = pipeline.source(read_stream(local_spark(), given.folder / "in")).key_by("user")
-    # Small enough that files are finished in most epochs, large enough that some stay open.
-    sink = ls.ParquetSink(f"file://{given.folder}/out", roll=ls.Roll(bytes="3KB", interval=None))
-    totals.apply("totals", Totals()).sink("out", sink)
-    query = pipeline.start(trigger={"availableNow": True} if given.finish else None)
+    pipeline = totals_pipeline(spark, given.folder)
+    query = pipeline.start(trigger={"availableNow": True} if order == FINISH else None)
     query.awaitTermination()
     query.stop(drain=True)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,15 @@ def run_available(pipeline: ls.Pipeline, *, drain: bool = False, **options: Any)
     finally:
         query.stop(drain=drain and query.exception() is None)
     return query
+
+
+def wait_for(reached: Callable[[], bool], query: ls.PipelineQuery, deadline_s: float = 60) -> None:
+    """Wait for a condition while the query runs."""
+    ended = time.monotonic() + deadline_s
+    while not reached():
+        assert time.monotonic() < ended, "not reached in time"
+        assert query.exception() is None
+        query.awaitTermination(0.05)
 
 
 def state_rows(

@@ -82,7 +82,7 @@ def step(root: Path, compression: str, epoch: int, *, last: bool) -> None:
         return
     done = writer.close()
     assert isinstance(done.content, LocalFile)
-    LocalOutput(root).publish(done.content.temporary, done.path, done.size_bytes)
+    LocalOutput(root).publish(done.content.temporary, done.path, done.size_bytes, done.content.crc32)
 
 
 def main() -> None:

@@ -134,7 +134,7 @@ def test_a_file_of_another_table_is_refused_even_if_its_checksum_is_right() -> N
 
 
 def test_a_file_without_our_metadata_is_refused() -> None:
-    rows = decode_run(encode_run(pa.table({"a": [1]}), {}), "a.parquet")
+    rows = decode_run(encode_run(pa.table({"a": [1]}), {}), "a.parquet", 1)
     with pytest.raises(ls.CorruptionError, match=r"not a data file of a state table: a\.parquet"):
         CheckpointParquetMetadata.from_key_values(rows.schema.metadata, "a.parquet")
 

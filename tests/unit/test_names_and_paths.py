@@ -56,6 +56,11 @@ BAD_PATHS = (
     "nul\0",
     "delete\x7f",
     "x/" * 500 + "x",
+    ".lakestate/uploads/a/upload.json",
+    "checkpoints/.lakestate",
+    "a/" + "x" * 256,
+    "a/" + "ä" * 128,
+    "lone \ud800 surrogate",
 )
 
 
@@ -92,6 +97,18 @@ def test_bad_names_are_refused_wherever_they_enter(name: str) -> None:
     ):
         with pytest.raises(InvalidInputError):
             use()
+
+
+def test_no_operator_has_the_name_of_another_ones_metadata() -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"not a valid operator name: 'a-0\.metadata'; .*another ending"
+    ):
+        TaskInfo("job", "a-0.metadata")
+    assert checked_name("table", "a-0.metadata") == "a-0.metadata"
+
+
+def test_the_longest_part_that_a_file_system_takes_is_a_part_of_a_path() -> None:
+    assert checked_relative_path("a/" + "x" * 255) == "a/" + "x" * 255
 
 
 @pytest.mark.parametrize("path", BAD_PATHS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import struct
+from collections.abc import Iterator
 from decimal import Decimal
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.key_ranges import subtask_of
-from lakestate.tables import xxh64
+from lakestate.tables import routing, xxh64
 from lakestate.tables.routing import routing_keys, subtasks_of
 
 LONGER = "a longer string, with more than one stripe of 32 bytes and a tail"
@@ -77,6 +78,16 @@ FROM_SPARK = [
     ({"a": 1, "b": "x"}, PAIR, 6158280145716684778),
     ("spark", pa.dictionary(pa.int32(), pa.string()), 16485812939041303506),
 ]
+
+
+@pytest.fixture(
+    scope="module", params=[-1, routing.FEW_VALUES], ids=["by columns", "few by few"], autouse=True
+)
+def _few_values(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways to hash bytes, whatever the number of values in a test is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(routing, "FEW_VALUES", request.param)
+        yield
 
 
 def reference(value: bytes, seed: int = 42) -> int:

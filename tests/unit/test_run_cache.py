@@ -6,13 +6,16 @@ import errno
 import gc
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lakestate.errors import InvalidInputError, StorageUnavailableError
 from lakestate.storage import run_cache_entry
 from lakestate.storage.run_cache import CachedFile, CacheStats, RunCache
+from lakestate.storage.run_cache_entry import checksum_of, decode_record, stamp_of
 
 KEY = "checkpoints/7/operator-count/totals-0-a1.parquet"
 
@@ -143,6 +146,45 @@ def test_damaged_data_is_rebuilt(cache: RunCache, directory: Path, damage) -> No
     build = Builder()
     assert content(cache.open(KEY, build)) == build.content
     assert build.calls == 1
+
+
+def rot(path: Path) -> None:
+    """As a disk does it: other bytes, and nothing that `stat` shows has changed."""
+    record = path.with_suffix(".json")
+    vouched = decode_record(record.read_bytes())
+    assert vouched is not None
+    flip_a_bit(path)
+    record.write_bytes(msgspec.json.encode(replace(vouched, stamp=stamp_of(path.stat()))))
+
+
+def test_what_rotted_on_the_disk_is_rebuilt_when_a_process_first_opens_it(
+    cache: RunCache, directory: Path
+) -> None:
+    cache.open(KEY, Builder()).close()
+    rot(only(directory, "*.run"))
+    build = Builder()
+    assert content(RunCache(directory, 1000).open(KEY, build)) == build.content
+    assert build.calls == 1
+
+
+def test_what_rotted_on_the_disk_is_not_found(cache: RunCache, directory: Path) -> None:
+    cache.open(KEY, Builder()).close()
+    rot(only(directory, "*.run"))
+    assert RunCache(directory, 1000).find(KEY) is None
+
+
+def test_another_process_reads_an_entry_once(
+    cache: RunCache, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.open(KEY, Builder()).close()
+    other, read = RunCache(directory, 1000), []
+    monkeypatch.setattr(
+        "lakestate.storage.run_cache.checksum_of",
+        lambda descriptor: read.append(descriptor) or checksum_of(descriptor),
+    )
+    for _ in range(3):
+        other.open(KEY, Builder(b"never written")).close()
+    assert len(read) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -279,3 +280,35 @@ def _one_country_each_epoch(epoch: int, subtask: int) -> pa.RecordBatch:
 
 def _at_minute(minute: int, schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch({"row": [minute], "ts": pa.array([minute * MINUTE_US + 5])}).cast(schema)
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_bit_that_flips_in_a_hidden_file_is_found_before_readers_see_it(
+    tmp_path: Path, epochs: int
+) -> None:
+    job = job_on(tmp_path, lambda url: ParquetSink(url, roll=NEVER, kept_row_bytes=0), parallelism=1)
+    for _ in range(epochs):
+        job.run_epoch()
+    [hidden] = LocalOutput(tmp_path).hidden_files()
+    path = tmp_path / ".lakestate" / "open" / hidden
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    views = [job.attempt(0).finish(then_stop=True)]
+    job.publish(views)
+    with pytest.raises(CorruptionError, match=r"does not hold what was written to it.*expected CRC-32"):
+        job.commit()
+    assert files(tmp_path) == []
+
+
+def test_a_file_that_a_checkpoint_without_a_checksum_left_open_is_finished(tmp_path: Path) -> None:
+    job = job_on(tmp_path, lambda url: ParquetSink(url, roll=NEVER, kept_row_bytes=0), parallelism=1)
+    job.run_epoch()
+    state = {
+        key: re.sub(rb',"crc32":[0-9]+', b"", content) if key[1] == -1 else content
+        for key, content in job.published.state.items()
+    }
+    assert state != job.published.state
+    job.published = replace(job.published, state=state)
+    job.run_epoch(then_stop=True)
+    assert rows(tmp_path) == expected_rows(job.rows, 2, 1)

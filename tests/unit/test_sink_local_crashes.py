@@ -68,13 +68,13 @@ class CrashingOutput(LocalOutput):
         create = super().create
         return self._crashing(self._steps.do("create", lambda: create(temporary)))
 
-    def reopen(self, temporary: str, position: int, otherwise: str) -> HiddenFile:
+    def reopen(self, temporary: str, position: int, crc32: int | None, otherwise: str) -> HiddenFile:
         reopen = super().reopen
-        return self._crashing(self._steps.do("reopen", lambda: reopen(temporary, position, otherwise)))
+        return self._crashing(self._steps.do("reopen", lambda: reopen(temporary, position, crc32, otherwise)))
 
-    def publish(self, temporary: str, path: str, size_bytes: int) -> None:
+    def publish(self, temporary: str, path: str, size_bytes: int, crc32: int | None = None) -> None:
         publish = super().publish
-        self._steps.do("publish", lambda: publish(temporary, path, size_bytes))
+        self._steps.do("publish", lambda: publish(temporary, path, size_bytes, crc32))
 
     def remove(self, temporary: str) -> None:
         remove = super().remove
@@ -83,7 +83,7 @@ class CrashingOutput(LocalOutput):
     def _crashing(self, file: HiddenFile) -> HiddenFile:
         if isinstance(file, CrashingFile):
             return file
-        crashing = CrashingFile(file.path, file.descriptor, file.position)
+        crashing = CrashingFile(file.path, file.descriptor, file.position, file.crc32)
         crashing.steps = self._steps
         self.files.append(crashing)
         return crashing

@@ -140,5 +140,14 @@ def with_unknown(message: M, unknown: bytes) -> M:
 
 
 def serialised(message: Message) -> bytes:
-    """The same bytes for the same content, every time."""
+    """The same bytes for the same content, every time; refused if they could not be read again."""
+    size_bytes = message.ByteSize()
+    if size_bytes > OBJECT_BYTES_MAX:
+        raise InvalidInputError(
+            "metadata is too large to be stored",
+            object_name=message.DESCRIPTOR.name,
+            found=f"{size_bytes:,} bytes",
+            expected=f"at most {OBJECT_BYTES_MAX:,}",
+            action="let compaction keep up: it is files that metadata grows with",
+        )
     return message.SerializeToString(deterministic=True)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from lakestate.ambient import Ambient
+from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
 from lakestate.protocol.metadata import Manifest, NamedBytes, SourceOffsets, SubtaskMetadata
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
@@ -78,7 +79,12 @@ class SubtaskReport:
     @staticmethod
     def decode(data: bytes) -> SubtaskReport:
         """The report in these bytes."""
-        return _REPORT.decode(data)
+        try:
+            return _REPORT.decode(data)
+        except UNDECODABLE as cause:
+            raise CorruptionError(
+                "the report of a subtask cannot be decoded", found=f"{len(data)} bytes: {cause}"
+            ) from cause
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,10 @@ def encode_merges(merges: Mapping[int, tuple[CompactedFiles, ...]]) -> bytes:
 
 def decode_merges(data: bytes) -> dict[int, tuple[CompactedFiles, ...]]:
     """The merges in these bytes."""
-    return _MERGES.decode(data)
+    try:
+        return _MERGES.decode(data)
+    except UNDECODABLE as cause:
+        raise CorruptionError("merges cannot be decoded", found=f"{len(data)} bytes: {cause}") from cause
 
 
 def encode_pre_commits(pre_commits: list[bytes]) -> bytes:
@@ -150,7 +159,7 @@ def decode_pre_commits(data: bytes, object_name: str) -> list[bytes]:
     """The pre-commits of all subtasks of a sink."""
     try:
         return msgspec.msgpack.decode(data, type=list[bytes])
-    except msgspec.MsgspecError as cause:
+    except UNDECODABLE as cause:
         raise CorruptionError(
             "pre-commits cannot be decoded", object_name=object_name, found=str(cause)
         ) from cause

@@ -167,8 +167,10 @@ class JobDriver:
     def run_epoch(self, epoch: Epoch, run: RunSubtasks, *, then_stop: bool = False) -> EpochOutcome:
         """Run, publish and commit one epoch, or say why that is not needed.
 
-        Raises FencedError if another driver has the job. After any error nothing of the epoch is
-        published unless the error is OutcomeUnknownError; recovery finds out.
+        Raises FencedError if another driver has the job. An error of a subtask, or before the
+        epoch record is created, leaves nothing published. After OutcomeUnknownError the record may
+        be there, and after an error of a committer it is: the epoch stands, and the next start of
+        a driver completes its commit. Do not run this driver on; start another.
         """
         if self.parent is not None and epoch <= self.parent.epoch:
             return AlreadyPublished()

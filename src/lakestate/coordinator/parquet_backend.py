@@ -16,6 +16,7 @@ from lakestate.codec import encode_subtask
 from lakestate.config import StoreConfig, size_bytes
 from lakestate.coordinator.compact import CompactedOperator, compact_operator
 from lakestate.coordinator.generation import claim_generation
+from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.publish import publish_epoch, published_or_raise
 from lakestate.coordinator.recover import open_epoch
 from lakestate.coordinator.retain import retain_from
@@ -58,6 +59,8 @@ class ParquetBackend:
         self._cache_bytes = size_bytes(cache_bytes)
         self._ambient = ambient
         self._claims: dict[str, GenerationRecord] = {}
+        self._published: dict[str, Epoch] = {}
+        self._references: dict[str, KnownReferences] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         # A claim stays behind: it belongs to the driver that made it.
@@ -129,22 +132,31 @@ class ParquetBackend:
 
         Raises FencedError if another driver has the job, ConflictError if the epoch exists.
         """
-        epoch = Epoch(epoch)
+        epoch, objects = Epoch(epoch), self.objects(job_id)
         mine = self._claims.get(job_id) or self.claim(job_id)
         now_ms = self.ambient.now_ms()
         manifest = Manifest(
             job_id=job_id,
             epoch=epoch,
             generation=mine.generation,
-            parent=Epoch(epoch - 1) if epoch > 1 else None,
+            parent=self._parent(objects, epoch),
             started_ms=now_ms,
             finished_ms=now_ms,
             min_epoch=Epoch(min_epoch or 1),
             watermark_us=watermark_us,
             operators=operator_entries(epoch, checkpoints),
         )
-        outcome = publish_epoch(self.objects(job_id), mine, manifest, self.ambient)
-        return published_or_raise(outcome, self.objects(job_id), epoch).record
+        outcome = publish_epoch(objects, mine, manifest, self.ambient)
+        record = published_or_raise(outcome, objects, epoch).record
+        self._published[job_id] = epoch
+        return record
+
+    def _parent(self, objects: JobObjects, epoch: Epoch) -> Epoch | None:
+        """The epoch before; only whoever did not publish it has to look for it among all of them."""
+        published = self._published.get(objects.job_id)
+        if published is not None and published.next() == epoch:
+            return published
+        return max((known for known in objects.list_epochs() if known < epoch), default=None)
 
     def load_checkpoint_metadata(self, job_id: str, epoch: Epoch | int | None = None) -> Manifest:
         """The manifest of a published epoch; the newest if none is named."""
@@ -177,7 +189,8 @@ class ParquetBackend:
     def cleanup_checkpoint(self, job_id: str, min_epoch: Epoch | int) -> RetentionPlan | RetentionRefused:
         """Delete what no epoch from `min_epoch` on and no tagged epoch needs."""
         mine = self._claims.get(job_id) or self.claim(job_id)
-        return retain_from(self.objects(job_id), mine, Epoch(min_epoch), self.ambient)
+        known = self._references.setdefault(job_id, KnownReferences())
+        return retain_from(self.objects(job_id), mine, Epoch(min_epoch), self.ambient, known)
 
     @cached_property
     def _store(self) -> ObjectStore:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lakestate.coordinator.generation import check_fence
-from lakestate.errors import CorruptionError, FencedError, IncompatibleStateError, NotFoundError
+from lakestate.errors import CorruptionError, IncompatibleStateError, NotFoundError
 from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.paths import FENCE
 from lakestate.protocol.publication import CommitPermit, Fenced
 from lakestate.protocol.records import BoundaryRecord, CommittedRecord, EpochRecord, GenerationRecord
 from lakestate.protocol.resolve import (
@@ -19,7 +20,7 @@ from lakestate.protocol.resolve import (
     StartFresh,
     resolve,
 )
-from lakestate.protocol.values import Epoch
+from lakestate.protocol.values import Epoch, Generation
 from lakestate.tables.job_objects import JobObjects, Versioned
 
 EPOCHS_SHOWN = 5
@@ -38,7 +39,15 @@ def recover(job: JobObjects, mine: GenerationRecord) -> RecoveredEpoch | None:
     """The epoch that the job stands at, or None if it never published one."""
     boundary = job.read_boundary()
     observed, manifests = _observe(job, boundary)
-    decision = resolve(mine.generation, observed, None if boundary is None else boundary.record)
+    lost = None
+    if observed or boundary is None:
+        following = observed[0].epoch.next() if observed else Epoch(1)
+        if job.is_marked_committed(following):
+            if job.read_epoch(following) is not None:
+                # Published since the epochs were listed.
+                return recover(job, mine)
+            lost = (following, job.shown(job.paths.epoch_record(following)))
+    decision = resolve(mine.generation, observed, None if boundary is None else boundary.record, lost)
     match decision:
         case StartFresh():
             return None
@@ -51,11 +60,8 @@ def recover(job: JobObjects, mine: GenerationRecord) -> RecoveredEpoch | None:
             check_fence(job, mine)
             raise _refused(decision)
         case Fenced(by):
-            raise FencedError(
-                "another driver has published after us",
-                found=f"generation {by}",
-                expected=f"{mine.generation}",
-            )
+            check_fence(job, mine)
+            raise _set_back(job, mine, by)
         case _:
             assert_never(decision)
 
@@ -143,6 +149,17 @@ def _refused(decision: Refuse) -> CorruptionError:
         object_name=decision.damage.object_name,
         found=decision.damage.reason,
         action=f"restore the object; {offered}, but output after it may be committed already",
+    )
+
+
+def _set_back(job: JobObjects, mine: GenerationRecord, by: Generation) -> CorruptionError:
+    """We have the job, and yet a higher generation has published: the fence forgot about it."""
+    return CorruptionError(
+        "the fence is older than a published epoch",
+        object_name=job.shown(FENCE),
+        found=f"generation {mine.generation}, which this driver was given as the next one",
+        expected=f"at least {by}, the generation of the newest epoch",
+        action="restore the object; if it is lost, start again: each start counts one generation on",
     )
 
 

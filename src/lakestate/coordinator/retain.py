@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from lakestate.ambient import Ambient
 from lakestate.coordinator.generation import check_fence
+from lakestate.coordinator.known_references import KnownReferences
 from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, OutcomeUnknownError
 from lakestate.protocol.paths import BOUNDARY
 from lakestate.protocol.records import BoundaryRecord, EpochRecord, GenerationRecord
@@ -28,19 +29,25 @@ def retain(
     policy: RetentionPolicy,
     ambient: Ambient,
     in_flight: Epoch | None = None,
+    known: KnownReferences | None = None,
 ) -> RetentionPlan | RetentionRefused | None:
     """Collect what no retained epoch needs. None if there was never enough to collect.
 
-    `in_flight` is the epoch that a running or not yet swapped in merge is named after.
+    `in_flight` is the epoch that a running or not yet swapped in merge is named after. `known` is
+    what the caller's earlier retentions of the same job have read.
     A crash between any two steps is harmless: the boundary only says what may no longer be
     opened, and what was not deleted is found again by the next listing.
     """
     wanted = _wanted_boundary(job, policy, in_flight)
-    return None if wanted is None else retain_from(job, mine, wanted, ambient)
+    return None if wanted is None else retain_from(job, mine, wanted, ambient, known)
 
 
 def retain_from(
-    job: JobObjects, mine: GenerationRecord, wanted: Epoch, ambient: Ambient
+    job: JobObjects,
+    mine: GenerationRecord,
+    wanted: Epoch,
+    ambient: Ambient,
+    known: KnownReferences | None = None,
 ) -> RetentionPlan | RetentionRefused:
     """Collect what neither an epoch from `wanted` on nor a tagged one needs.
 
@@ -49,7 +56,7 @@ def retain_from(
     stored = job.read_boundary()
     boundary = wanted if stored is None else max(wanted, stored.record.oldest)
     # Before the boundary moves: if what is kept cannot be read, older epochs must stay openable.
-    before = observe(job, boundary)
+    before = observe(job, boundary, known)
     if isinstance(refused := plan_retention(before), RetentionRefused):
         return refused
     if stored is None or stored.record.oldest < boundary:
@@ -70,14 +77,15 @@ def preview(
     return None if wanted is None else plan_retention(observe(job, wanted))
 
 
-def observe(job: JobObjects, boundary: Epoch) -> RetentionFacts:
+def observe(job: JobObjects, boundary: Epoch, known: KnownReferences | None = None) -> RetentionFacts:
     """Read everything that the plan needs. Unreadable metadata becomes a fact, not an error."""
     published = job.list_epochs()
     tagged = {tag.epoch for tag in job.read_tags()}
     prefix = f"{job.job_id}/"
     objects = [info.path.removeprefix(prefix) for info in job.store.list(prefix)]
     retained = [epoch for epoch in published if epoch >= boundary or epoch in tagged]
-    references = {epoch: references_of(job, epoch) for epoch in retained}
+    known = known or KnownReferences()
+    references = known.of(retained, boundary, lambda epoch: references_of(job, epoch))
     return RetentionFacts(boundary, published, tagged, references, objects)
 
 

@@ -13,11 +13,13 @@ from threading import Lock
 
 from lakestate.ambient import Ambient
 from lakestate.coordinator.epoch_plan import Merges
+from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.retain import retain
 from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
 from lakestate.protocol.metadata import Manifest, OperatorEntry
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
+from lakestate.protocol.values import Epoch
 from lakestate.tables.job_objects import JobObjects
 from lakestate.tables.lifecycle import CompactedFiles
 
@@ -29,6 +31,9 @@ CleanUp = Callable[[Manifest], None]
 
 CLEAN_UP_EPOCHS = 100
 """Sinks are cleaned up at the start, and every so many epochs."""
+
+RETENTION_SHARE = 100
+"""Retention of many epochs waits until a hundredth of them can go: it lists every object of the job."""
 
 _log = logging.getLogger("lakestate.upkeep")
 
@@ -56,8 +61,11 @@ class Upkeep:
         self._compactor = compactor
         self._clean_up = clean_up
         self._is_clean = False
+        self._known_references = KnownReferences()
+        self._retained_at: Epoch | None = None
         self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="lakestate-upkeep")
         self._running: Future[None] | None = None
+        self._is_stopped = False
         self._lock = Lock()
         self._merges: Merges = {}
 
@@ -72,12 +80,13 @@ class Upkeep:
             if swapped_in and swapped_in is self._merges:
                 self._merges = {}
             waiting = bool(self._merges)
-        if waiting or self._is_busy():
+        if waiting or self._is_stopped or self._is_busy():
             return
         self._running = self._executor.submit(self._run, manifest)
 
     def stop(self) -> None:
         """Wait for what is under way, and begin nothing more."""
+        self._is_stopped = True
         self._executor.shutdown(wait=True, cancel_futures=True)
         self._is_busy()
 
@@ -97,10 +106,8 @@ class Upkeep:
         if not self._is_clean or manifest.epoch % CLEAN_UP_EPOCHS == 0:
             self._clean_up(manifest)
             self._is_clean = True
-        # Not past this epoch, though newer ones may be there by now: what is merged next is read from it.
-        plan = retain(self._job, self._mine, self._retention, self._ambient, in_flight=manifest.epoch)
-        if isinstance(plan, RetentionRefused):
-            _log.warning("nothing of job %s was collected: %s", self._job.job_id, plan.damages)
+        if self._is_retention_due(manifest):
+            self._retain(manifest)
         found = {
             entry.operator_id: merges
             for entry in manifest.operators
@@ -108,6 +115,20 @@ class Upkeep:
         }
         with self._lock:
             self._merges = found
+
+    def _is_retention_due(self, manifest: Manifest) -> bool:
+        """Whether the epochs that can go are worth a listing of all objects of the job."""
+        last = self._retained_at
+        return last is None or manifest.epoch - last >= self._retention.keep_epochs // RETENTION_SHARE
+
+    def _retain(self, manifest: Manifest) -> None:
+        # Not past this epoch, though newer ones may be there by now: what is merged next is read from it.
+        plan = retain(
+            self._job, self._mine, self._retention, self._ambient, manifest.epoch, self._known_references
+        )
+        self._retained_at = manifest.epoch
+        if isinstance(plan, RetentionRefused):
+            _log.warning("nothing of job %s was collected: %s", self._job.job_id, plan.damages)
 
     def _merged(self, manifest: Manifest, operator_id: str) -> dict[int, tuple[CompactedFiles, ...]]:
         found = self._compactor(manifest, operator_id, self._mine)

@@ -16,6 +16,10 @@ NAME_CHARS_MAX = 128
 # a URL or a shell would change.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
+# The folder of operator `a-0.metadata` would have the name of the metadata object of operator `a`,
+# subtask 0, and a file system has room for one of them.
+_TAKEN_ENDINGS = {"operator": ".metadata"}
+
 
 def checked_name(kind: str, name: str) -> str:
     """The name itself, if it may be used for a `kind` of thing.
@@ -32,6 +36,14 @@ def checked_name(kind: str, name: str) -> str:
             object_name=_shown(name),
             expected=f"letters, digits, '_', '-' and single '.', at most {NAME_CHARS_MAX} of them, "
             "beginning with a letter, a digit or '_'",
+            action=f"choose another {kind} name",
+        )
+    ending = _TAKEN_ENDINGS.get(kind)
+    if ending is not None and name.endswith(ending):
+        raise InvalidInputError(
+            f"not a valid {kind} name",
+            object_name=_shown(name),
+            expected=f"another ending than {ending!r}, which metadata objects have",
             action=f"choose another {kind} name",
         )
     return name

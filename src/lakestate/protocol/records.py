@@ -141,13 +141,20 @@ def _typed(name: str, value: Any) -> Any:
         case "generation":
             return Generation(value)
         case "manifest":
-            return ObjectRef(value["path"], int(value["size_bytes"]), int(value["checksum"], 16))
+            return _object_ref(value)
         case _ if name.endswith("_ms") and type(value) is not int:
             raise TypeError(f"{name} is {value!r}")
         case _ if not name.endswith("_ms") and type(value) is not str:
             raise TypeError(f"{name} is {value!r}")
         case _:
             return value
+
+
+def _object_ref(value: Any) -> ObjectRef:
+    path, size_bytes, checksum = value["path"], value["size_bytes"], value["checksum"]
+    if type(path) is not str or type(size_bytes) is not int or type(checksum) is not str:
+        raise TypeError(f"manifest is {value!r}")
+    return ObjectRef(path, size_bytes, int(checksum, 16))
 
 
 def _sealed(body: dict[str, object]) -> bytes:

@@ -9,8 +9,11 @@ from lakestate.errors import InvalidInputError
 PATH_BYTES_MAX = 900
 # No character is longer than four bytes, so nearly no path has to be encoded to be measured.
 _CHARS_SAFE = PATH_BYTES_MAX // 4
-_FORBIDDEN_PARTS = frozenset(("", ".", ".."))
-_PLAIN = re.compile(r"[^\x00-\x1f\x7f\\]+")
+PART_BYTES_MAX = 255
+_PART_CHARS_SAFE = PART_BYTES_MAX // 4
+# The last is where a store keeps what is not an object: other people's uploads, locks.
+_FORBIDDEN_PARTS = frozenset(("", ".", "..", ".lakestate"))
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f\\\ud800-\udfff]+")
 
 
 def checked_relative_path(path: str) -> str:
@@ -22,10 +25,12 @@ def checked_relative_path(path: str) -> str:
     Traceback (most recent call last):
     lakestate.errors.InvalidInputError: path leaves the job's root or is malformed: ...
     """
+    parts = path.split("/")
     if (
         not _PLAIN.fullmatch(path)
-        or not _FORBIDDEN_PARTS.isdisjoint(path.split("/"))
-        or (len(path) > _CHARS_SAFE and len(path.encode("utf-8", "surrogatepass")) > PATH_BYTES_MAX)
+        or not _FORBIDDEN_PARTS.isdisjoint(parts)
+        or (len(path) > _CHARS_SAFE and len(path.encode()) > PATH_BYTES_MAX)
+        or any(len(part) > _PART_CHARS_SAFE and len(part.encode()) > PART_BYTES_MAX for part in parts)
     ):
         raise InvalidInputError(
             "path leaves the job's root or is malformed",

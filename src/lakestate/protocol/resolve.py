@@ -4,6 +4,7 @@
 |---|---|---|---|
 | none, nothing ever collected | – | – | `StartFresh` |
 | none, but a retention boundary | – | – | `Refuse`: an epoch was published, and its record is gone |
+| any, and the epoch after it has a marker but no record | any | any | `Refuse`: that record is gone |
 | by a higher generation | any | any | `Fenced` |
 | readable | intact | there | `Resume` |
 | readable | intact | missing | `ReplayCommit`, then resume |
@@ -85,20 +86,29 @@ Resolution = StartFresh | Resume | ReplayCommit | Refuse | Fenced
 
 
 def resolve(
-    mine: Generation, observed: Sequence[ObservedEpoch], boundary: BoundaryRecord | None = None
+    mine: Generation,
+    observed: Sequence[ObservedEpoch],
+    boundary: BoundaryRecord | None = None,
+    lost: tuple[Epoch, str] | None = None,
 ) -> Resolution:
     """Decide from the epochs at or after the boundary that were found, newest first.
 
     Only the newest is needed while it is good. If it is damaged, `observed` should hold the
-    older ones too, so that the newest good one can be offered.
+    older ones too, so that the newest good one can be offered. `lost` is the epoch after the
+    newest and the name of its record, if its commit marker is there and the record is not: going
+    on from the newest would write output again that is committed.
     """
-    if not observed:
+    if not observed and lost is None:
         return StartFresh() if boundary is None else _nothing_at_the_boundary(boundary)
-    newest = observed[0]
-    if isinstance(newest.record, EpochRecord) and newest.record.generation > mine:
+    newest = observed[0] if observed else None
+    if newest and isinstance(newest.record, EpochRecord) and newest.record.generation > mine:
         return Fenced(newest.record.generation)
+    good = next((epoch.epoch for epoch in observed if epoch.damage is None), None)
+    if lost is not None:
+        epoch, name = lost
+        return Refuse(epoch, Damaged(name, "its commit marker is there, and the record is gone"), good)
+    assert newest is not None
     if newest.damage is not None:
-        good = next((epoch.epoch for epoch in observed if epoch.damage is None), None)
         return Refuse(newest.epoch, newest.damage, good)
     assert isinstance(newest.record, EpochRecord)
     if newest.committed:

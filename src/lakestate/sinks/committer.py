@@ -50,15 +50,17 @@ class FileCommitter:
             case CompletedUpload():
                 self._complete(file, file.content)
             case SmallObject(data=data):
-                _checked(file, self._put(file.path, data))
-            case LocalFile(temporary=temporary):
-                assert self._local is not None, "a local file was finished by a sink of local files"
-                self._local.publish(temporary, file.path, file.size_bytes)
+                _checked(file, self._put(file, data))
+            case LocalFile(temporary=temporary, crc32=crc32):
+                if self._local is None:
+                    raise _of_another_sink(file)
+                self._local.publish(temporary, file.path, file.size_bytes, crc32)
             case _:
                 assert_never(file.content)
 
     def _complete(self, file: FilePreCommit, content: CompletedUpload) -> None:
-        assert self._store is not None, "an upload was finished by a sink of an object store"
+        if self._store is None:
+            raise _of_another_sink(file)
         parts = [part.uploaded for part in content.parts]
         for attempt in range(ATTEMPTS_MAX):
             try:
@@ -71,14 +73,24 @@ class FileCommitter:
         if lane_of(parts[-1].number):
             _remove_lanes(self._store, file.path)
 
-    def _put(self, path: str, data: bytes) -> ObjectInfo:
-        assert self._store is not None, "an object was finished by a sink of an object store"
+    def _put(self, file: FilePreCommit, data: bytes) -> ObjectInfo:
+        if self._store is None:
+            raise _of_another_sink(file)
         for _ in range(ATTEMPTS_MAX - 1):
             try:
-                return self._store.put(path, data)
+                return self._store.put(file.path, data)
             except OutcomeUnknownError:
                 continue
-        return self._store.put(path, data)
+        return self._store.put(file.path, data)
+
+
+def _of_another_sink(file: FilePreCommit) -> CorruptionError:
+    return CorruptionError(
+        "a file was finished by another kind of sink than the one that commits it",
+        object_name=file.path,
+        found=type(file.content).__name__,
+        action="give the sink the URL that the job was last run with",
+    )
 
 
 def _checked(file: FilePreCommit, found: ObjectInfo) -> None:

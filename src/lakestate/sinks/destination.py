@@ -69,6 +69,8 @@ class LocalPlace(msgspec.Struct, frozen=True, tag="local"):
 
     temporary: str
     position: int
+    crc32: int | None = None
+    """Of the bytes up to the position."""
 
 
 Place = UploadPlace | LocalPlace

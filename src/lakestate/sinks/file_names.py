@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.protocol.values import EPOCH_MAX, Epoch, TaskInfo
 from lakestate.tables.routing import routing_keys
 
 _AFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -61,8 +61,9 @@ def begun_in(name: str, tag: str) -> Epoch | None:
     >>> begun_in("country=DE/part-0123456789ab-0000000007-00003-f00.parquet", "0123456789ab")
     Epoch(7)
     """
-    found = re.search(rf"-{re.escape(tag)}-(\d{{10}})-\d{{5}}-[^/]*$", name)
-    return None if found is None else Epoch(int(found[1]))
+    found = re.search(rf"-{re.escape(tag)}-([0-9]{{10}})-[0-9]{{5}}-[^/]*$", name)
+    number = 0 if found is None else int(found[1])
+    return Epoch(number) if 1 <= number <= EPOCH_MAX else None
 
 
 def owned_file_id(unique: str, task: TaskInfo) -> str:

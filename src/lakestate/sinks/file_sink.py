@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import pyarrow as pa
 
@@ -54,6 +54,8 @@ class FileSink(Sink):
     part_bytes: int | str = PART_BYTES_DEFAULT
     upload_threads: int = 4
     """Parts that a subtask puts at the same time; with 0 none is put in the background."""
+    shuffle_by_partition: bool = False
+    """Rows of one partition go to one subtask, so that each partition has one open file in all."""
 
     def __post_init__(self) -> None:
         FileNaming(self.prefix, self.suffix, self.extension)
@@ -113,6 +115,15 @@ class FileSink(Sink):
         """The committer, for the driver."""
         return FileCommitter(None if self._is_local else self.store, self._local_output)
 
+    def file_sink(self) -> FileSink:
+        """This one."""
+        return self
+
+    @property
+    def output(self) -> ObjectStore | LocalOutput:
+        """Where the files are, finished or not."""
+        return self.store if self._local_output is None else self._local_output
+
     @property
     def partitioning(self) -> Partitioning:
         """Which directory each row goes to."""
@@ -154,6 +165,7 @@ class FileSink(Sink):
         return {name: value for name, value in self.__dict__.items() if name not in _OPENED}
 
 
+@cache
 def file_sink_tables() -> Sequence[Table]:
     """The state of every sink that writes files."""
     return (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakestate.errors import IncompatibleStateError
 from lakestate.sinks.active_file import ActiveFile, FileIdentity
 from lakestate.sinks.destination import open_reference
 from lakestate.sinks.file_names import owned_file_id, sink_tag
@@ -38,7 +39,7 @@ class FileSinkWriter:
         self._partitioning.check(context.schema, context.event_time)
         self._schema = sink.file_schema(context.schema, context.event_time)
         self._format = sink.format_of(self._schema)
-        self._tag = sink_tag(context.task.job_id, context.task.operator_id)
+        self._tag = sink_tag(context.task.job_id, context.sink_id or context.task.operator_id)
         self._destinations = sink.destinations(context.ambient.new_id())
         self._state = OpenFiles(context.tables.keyed(OPEN_FILES))
         self._idle: dict[str, OpenFile] = {}
@@ -82,6 +83,7 @@ class FileSinkWriter:
     def _adopt(self, record: OpenFile) -> None:
         """Take over a file. After rescaling two may be of one partition: the newer goes on."""
         if record.format != self._format:
+            _check_kind(record, self._format)
             self._replaced.append(record)
             return
         older = self._idle.pop(record.partition, None)
@@ -158,6 +160,20 @@ class FileSinkWriter:
     def _end_us(self, time_us: int | None) -> int | None:
         pattern = self._partitioning.event_time
         return None if pattern is None or time_us is None else pattern.end_us(time_us)
+
+
+def _check_kind(record: OpenFile, format_now: str) -> None:
+    """A file of other columns can be finished; one of another kind cannot: it would lack its end."""
+    # Before the digest of the columns; what a table format puts before that is its own business.
+    found, expected = (name.rpartition("-")[0].rpartition("-")[2] for name in (record.format, format_now))
+    if found != expected:
+        raise IncompatibleStateError(
+            "a file was begun in another format than the sink has now",
+            object_name=record.path,
+            found=found,
+            expected=expected,
+            action="go back to that format and finish the open files, or drain, before you change it",
+        )
 
 
 def _slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,7 @@ from pyiceberg.utils.truncate import (
     truncate_upper_bound_text_string,
 )
 
-from lakestate.errors import IncompatibleStateError
+from lakestate.errors import CorruptionError, IncompatibleStateError
 from lakestate.sinks.file_statistics import ColumnStatistics, FileStatistics
 from lakestate.sinks.iceberg_table import partition_fields, schema_and_spec_of
 from lakestate.sinks.pre_commit import FilePreCommit
@@ -33,12 +34,22 @@ from lakestate.sinks.pre_commit import FilePreCommit
 
 def data_file(file: FilePreCommit, table: Table, location: str) -> DataFile:
     """The manifest entry of a file, as of the schema and partition spec that it was begun with."""
+    try:
+        return _entry(file, table, location)
+    except (LookupError, ValueError, TypeError, ArithmeticError, struct.error) as cause:
+        raise CorruptionError(
+            "what was handed over about a finished file does not fit the table",
+            object_name=file.path,
+            found=f"{type(cause).__name__}: {cause}"[:200],
+        ) from cause
+
+
+def _entry(file: FilePreCommit, table: Table, location: str) -> DataFile:
     schema_id, spec_id = schema_and_spec_of(file.format)
     schema = _found(table.schemas(), schema_id, "schema", file.path)
     spec = _found(table.specs(), spec_id, "partition spec", file.path)
     folders = file.path.split("/")[:-1]
     fields = partition_fields(spec, schema)
-    assert len(folders) == len(fields), f"one folder for each partition field: {file.path}"
     values = [field.value(folder) for field, folder in zip(fields, folders, strict=True)]
     entry = DataFile.from_args(
         content=DataFileContent.DATA,

@@ -18,6 +18,9 @@ from lakestate.sinks.pre_commit import FilePreCommit, PreCommit
 JOB, SINK, EPOCH, FILES = "lakestate.job-id", "lakestate.sink", "lakestate.epoch", "lakestate.files"
 
 
+EPOCH_DIGITS_MAX = 10
+
+
 class Standing(Enum):
     """What a table says about an epoch."""
 
@@ -82,7 +85,7 @@ class EpochFiles:
         """
         known = self._known_epochs(summaries)
         recorded = properties.get(self.property_name)
-        last = max(known, default=None) if recorded is None else int(recorded)
+        last = max(known, default=None) if recorded is None else self._number(recorded)
         if last is None or last < self.epoch:
             return Standing.PENDING
         if last == self.epoch and recorded is not None:
@@ -96,5 +99,17 @@ class EpochFiles:
         known: dict[int, set[str]] = {}
         for summary in summaries:
             if summary.get(SINK) == self.tag and summary.get(JOB) == self.job_id:
-                known.setdefault(int(summary[EPOCH]), set()).add(summary.get(FILES, ""))
+                epoch = self._number(summary.get(EPOCH, ""))
+                known.setdefault(epoch, set()).add(summary.get(FILES, ""))
         return known
+
+    def _number(self, text: str) -> int:
+        if not text.isdecimal() or len(text) > EPOCH_DIGITS_MAX:
+            raise CorruptionError(
+                "a table does not say which epoch it holds",
+                object_name=self.property_name,
+                found=repr(text[:40]),
+                expected="the number of an epoch",
+                action="restore the property, or that of the snapshot's summary",
+            )
+        return int(text)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakestate.config import size_bytes
 from lakestate.errors import InvalidInputError, NotFoundError
-from lakestate.sinks.file_sink import PART_BYTES_DEFAULT, file_sink_tables
+from lakestate.sinks.file_sink import PART_BYTES_DEFAULT, FileSink, file_sink_tables
 from lakestate.sinks.iceberg_catalog import IcebergCatalog
 from lakestate.sinks.iceberg_rows import file_schema
 from lakestate.sinks.iceberg_transforms import PartitionTerm
@@ -116,6 +116,10 @@ class IcebergSink(Sink):
         from lakestate.sinks.iceberg_committer import IcebergCommitter
 
         return IcebergCommitter(self)
+
+    def file_sink(self) -> FileSink:
+        """What writes the table's data files, as the table is now."""
+        return self.files(self.loaded_table())
 
     def loaded_table(self) -> Table:
         """The table as it is now. Raises NotFoundError."""

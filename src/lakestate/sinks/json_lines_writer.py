@@ -62,6 +62,7 @@ class JsonLinesWriter:
     ) -> JsonLinesWriter:
         """The writer as it was at a checkpoint."""
         writer = cls(schema, compression)
+        state = state.checked()
         writer._bytes = UntakenBytes(state.start, state.of_kind(PieceKind.BYTES))
         writer._numbers = PieceNumbers(state.next_piece)
         writer._row_count = state.row_count

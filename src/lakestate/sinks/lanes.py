@@ -8,7 +8,7 @@ create; its part numbers are never used by anybody else. Numbers may have gaps, 
 
 from __future__ import annotations
 
-from lakestate.errors import ConflictError, OutcomeUnknownError
+from lakestate.errors import ConflictError, CorruptionError, OutcomeUnknownError
 from lakestate.storage.multipart_parts import PART_NUMBER_MAX
 from lakestate.storage.store import AlreadyExists, ObjectStore
 
@@ -50,6 +50,8 @@ def claimed_lane(store: ObjectStore, path: str, after: int, attempt: str) -> int
     >>> [claimed_lane(store, "a.parquet", 0, "first"), claimed_lane(store, "a.parquet", 0, "second")]
     [1, 2]
     """
+    if after < 0:
+        raise CorruptionError("not a lane of an upload", object_name=path, found=after)
     for lane in range(after + 1, LANES):
         try:
             outcome = store.create(f"{lane_folder(path)}{lane:03d}", attempt.encode())

@@ -3,13 +3,15 @@
 Several processes may believe that a hidden file is theirs: an attempt that was given up may still
 run. A file is therefore appended to only under its lock, and only if it is exactly as long as the
 checkpoint says; otherwise the bytes of the checkpoint are copied to a new file. So bytes that some
-checkpoint refers to are never overwritten, cut off or followed by anybody else's.
+checkpoint refers to are never overwritten, cut off or followed by anybody else's. A checksum that is
+carried on from epoch to epoch says at the end whether the file that is shown is what was written.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +32,8 @@ class HiddenFile:
     path: Path
     descriptor: int
     position: int
+    crc32: int | None = 0
+    """Of all bytes up to the position. None if the checkpoint that the file goes on from has none."""
 
     def append(self, data: bytes) -> None:
         """Write all of the bytes at the end."""
@@ -38,6 +42,8 @@ class HiddenFile:
             while rest:
                 rest = rest[os.write(self.descriptor, rest) :]
         self.position += len(data)
+        if self.crc32 is not None:
+            self.crc32 = zlib.crc32(data, self.crc32)
 
     def sync(self) -> None:
         """Make everything durable, and see that it is all there."""
@@ -83,12 +89,12 @@ class LocalOutput:
             fsync_folder(self._open)
         return HiddenFile(path, descriptor, 0)
 
-    def reopen(self, temporary: str, position: int, otherwise: str) -> HiddenFile:
+    def reopen(self, temporary: str, position: int, crc32: int | None, otherwise: str) -> HiddenFile:
         """The hidden file at a position; under the name `otherwise` if it cannot go on in place."""
         path = self._hidden(temporary)
         with reading(str(path)):
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
-        file = HiddenFile(path, descriptor, position)
+        file = HiddenFile(path, descriptor, position, crc32)
         size = os.fstat(descriptor).st_size
         if size < position:
             os.close(descriptor)
@@ -101,8 +107,11 @@ class LocalOutput:
         finally:
             os.close(descriptor)
 
-    def publish(self, temporary: str, path: str, size_bytes: int) -> None:
-        """Show a finished file under its own name. Doing it again is success."""
+    def publish(self, temporary: str, path: str, size_bytes: int, crc32: int | None = None) -> None:
+        """Show a finished file under its own name. Doing it again is success.
+
+        All of it is read first: it may have been open for hours, and readers believe what they see.
+        """
         hidden, target = self._hidden(temporary), object_file(self._tree.root, path, path)
         if _size(target) == size_bytes:
             return
@@ -116,6 +125,8 @@ class LocalOutput:
                 found=f"{found} bytes",
                 expected=f"{size_bytes} bytes",
             )
+        if crc32 is not None and (found := self.checksum(temporary, size_bytes)) not in (None, crc32):
+            raise _changed(hidden, found, crc32)
         with writing(str(target)):
             self._tree.ensure_folder(target.parent)
             # Somebody else may be publishing the same file at the same moment.
@@ -126,6 +137,22 @@ class LocalOutput:
                     raise
             fsync_folder(target.parent)
             fsync_folder(self._open)
+
+    def size_bytes(self, temporary: str) -> int | None:
+        """The length of a hidden file; None if it is gone."""
+        return _size(self._hidden(temporary))
+
+    def checksum(self, temporary: str, size_bytes: int) -> int | None:
+        """The CRC-32 of the first bytes of a hidden file; None if it is gone or not that long."""
+        path = self._hidden(temporary)
+        checksum, missing = 0, size_bytes
+        try:
+            with reading(str(path)), path.open("rb", buffering=0) as file:
+                while missing and (data := file.read(min(COPY_CHUNK_BYTES, missing))):
+                    checksum, missing = zlib.crc32(data, checksum), missing - len(data)
+        except NotFoundError:
+            return None
+        return None if missing else checksum
 
     def hidden_files(self) -> list[str]:
         """The names of all hidden files."""
@@ -148,11 +175,14 @@ class LocalOutput:
             if not data:
                 raise _too_short(source.path, target.position, source.position)
             target.append(data)
+        # What was copied is what the checkpoint refers to, or will be found not to be.
+        target.crc32 = source.crc32
         return target
 
     def _hidden(self, temporary: str) -> Path:
         name = checked_path(temporary)
-        assert "/" not in name, f"not the name of a hidden file: {name}"
+        if "/" in name:
+            raise CorruptionError("not the name of a hidden file", object_name=name)
         return self._open / name
 
 
@@ -177,6 +207,16 @@ def _too_short(path: Path, found: int, expected: int) -> CorruptionError:
         object_name=str(path),
         found=f"{found} bytes",
         expected=f"at least {expected} bytes",
+        action="restore the file, or go on from an epoch before it was begun",
+    )
+
+
+def _changed(path: Path, found: int | None, expected: int) -> CorruptionError:
+    return CorruptionError(
+        "a hidden file does not hold what was written to it",
+        object_name=str(path),
+        found=f"CRC-32 {found or 0:08x}",
+        expected=f"CRC-32 {expected:08x}",
         action="restore the file, or go on from an epoch before it was begun",
     )
 

@@ -42,7 +42,7 @@ class LocalDestinations:
         if isinstance(place, UploadPlace):
             raise moved_output(path, place, str(self._output.root))
         copy = f"{path.rpartition('/')[2]}.{self._attempt}"
-        return LocalDestination(self._output.reopen(place.temporary, place.position, copy))
+        return LocalDestination(self._output.reopen(place.temporary, place.position, place.crc32, copy))
 
     def close(self) -> None:
         """There is no background work."""
@@ -72,13 +72,13 @@ class LocalDestination:
         """Make it durable and let go of it."""
         self._file.sync()
         self._file.close()
-        return LocalPlace(self._file.path.name, self._file.position)
+        return LocalPlace(self._file.path.name, self._file.position, self._file.crc32)
 
     def complete(self) -> Content:
         """Make it durable and let go of it."""
         self._file.sync()
         self._file.close()
-        return LocalFile(self._file.path.name)
+        return LocalFile(self._file.path.name, self._file.crc32)
 
     def must_roll(self) -> bool:
         """A local file can always go on."""
@@ -96,6 +96,7 @@ class CurrentFileRecovery(msgspec.Struct, frozen=True):
     final: str
     position: int
     state: WriterState
+    crc32: int | None = None
 
 
 class WriterStats(msgspec.Struct, frozen=True):
@@ -158,7 +159,7 @@ class ParquetLocalWriter:
         writer = cls.__new__(cls)
         writer._final = record.final
         copy = f"{record.final.rpartition('/')[2]}.{attempt}"
-        writer._file = LocalOutput(root).reopen(record.temporary, record.position, copy)
+        writer._file = LocalOutput(root).reopen(record.temporary, record.position, record.crc32, copy)
         writer._writer = ParquetBatchBufferingWriter.resume(
             schema, record.state, settings, kept_row_bytes=kept_row_bytes
         )
@@ -180,7 +181,8 @@ class ParquetLocalWriter:
         self._writer.settle()
         self.sync()
         state = self._writer.checkpoint()
-        return CurrentFileRecovery(self._file.path.name, self._final, self._file.position, state)
+        file = self._file
+        return CurrentFileRecovery(file.path.name, self._final, file.position, state, file.crc32)
 
     def trailing_bytes(self) -> bytes:
         """What would have to follow the bytes of the file if it ended now."""
@@ -191,7 +193,8 @@ class ParquetLocalWriter:
         statistics = self._writer.finish()
         self.sync()
         self._file.close()
-        return FilePreCommit(self._final, self._file.position, LocalFile(self._file.path.name), statistics)
+        content = LocalFile(self._file.path.name, self._file.crc32)
+        return FilePreCommit(self._final, self._file.position, content, statistics)
 
     def abandon(self) -> None:
         """Let go of the file as it is."""

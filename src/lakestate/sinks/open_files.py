@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 import pyarrow as pa
 
+from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
 from lakestate.sinks.destination import Place
 from lakestate.sinks.writer_state import Piece, PieceKind, WriterState
@@ -127,11 +128,16 @@ def without_content(pieces: Iterable[Piece]) -> tuple[StoredPiece, ...]:
 
 def _record(file_id: str, rows: dict[int, pa.BinaryScalar]) -> OpenFile:
     try:
-        return msgspec.json.decode(rows[_RECORD].as_py(), type=OpenFile)
-    except (KeyError, msgspec.DecodeError) as cause:
+        record = msgspec.json.decode(rows[_RECORD].as_py() or b"", type=OpenFile)
+        if record.file_id != file_id:
+            raise ValueError(f"it is of file {record.file_id}")
+    except (KeyError, *UNDECODABLE) as cause:
         raise CorruptionError(
-            "the record of an open file cannot be read", object_name=f"table {OPEN_FILES}, file {file_id}"
+            "the record of an open file cannot be read",
+            object_name=f"table {OPEN_FILES}, file {file_id}",
+            found=str(cause)[:200],
         ) from cause
+    return record
 
 
 def _piece(file: OpenFile, stored: StoredPiece, content: pa.BinaryScalar | None) -> Piece:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakestate.errors import CorruptionError, InvalidInputError
+from lakestate.sinks.dictionary_columns import dictionary_columns
 
 MAGIC = b"PAR1"
 COMPRESSIONS = ("none", "snappy", "gzip", "zstd", "lz4", "lz4_raw")
@@ -65,7 +66,7 @@ def encoded_segment(rows: pa.Table, offset: int, settings: ParquetSettings) -> S
     """
     with _scratch_file() as (path, descriptor):
         with pa.OSFile(path, "wb") as file:
-            writer = _writer(file, rows.schema, settings)
+            writer = _writer(file, rows, settings)
             assert file.tell() == len(MAGIC), "the writer begins with the magic and nothing else"
             # The writer asks the file for its position; what is skipped takes no space.
             os.lseek(file.fileno(), offset, os.SEEK_SET)
@@ -87,10 +88,11 @@ def merged_metadata(footers: Sequence[bytes]) -> pq.FileMetaData:
     return first
 
 
-def _writer(file: pa.NativeFile, schema: pa.Schema, settings: ParquetSettings) -> pq.ParquetWriter:
+def _writer(file: pa.NativeFile, rows: pa.Table, settings: ParquetSettings) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         file,
-        schema,
+        rows.schema,
+        use_dictionary=dictionary_columns(rows),
         compression=settings.compression,
         compression_level=settings.compression_level,
         write_page_index=True,

@@ -7,7 +7,8 @@ Knows nothing of stores: finished bytes are taken from it with `split_to`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -83,6 +84,7 @@ class ParquetBatchBufferingWriter:
     ) -> ParquetBatchBufferingWriter:
         """The writer as it was at a checkpoint. Nothing is decoded before it is needed."""
         writer = cls(schema, settings, row_group_bytes=row_group_bytes, kept_row_bytes=kept_row_bytes)
+        state = state.checked()
         writer._bytes = UntakenBytes(state.start, state.of_kind(PieceKind.BYTES))
         writer._numbers = PieceNumbers(state.next_piece)
         writer._footers = state.of_kind(PieceKind.FOOTER)
@@ -152,16 +154,18 @@ class ParquetBatchBufferingWriter:
         segment = self._encoded_rows() if self._row_bytes or not footers else None
         body = b"" if segment is None else segment.body
         footers += [] if segment is None else [segment.footer]
-        trailing = b"".join([self._bytes.copied_from(0), body, trailing_footer(footers)])
-        return trailing, FileStatistics.of(merged_metadata(footers))
+        with _reading_pieces():
+            trailing = b"".join([self._bytes.copied_from(0), body, trailing_footer(footers)])
+            return trailing, FileStatistics.of(merged_metadata(footers))
 
     def finish(self) -> FileStatistics:
         """End the file: the footer is behind the last row group, waiting to be taken."""
         if self._row_bytes or not self._footers:
             self._end_row_group()
         footers = [piece.content for piece in self._footers]
-        self._bytes.append(trailing_footer(footers))
-        statistics = FileStatistics.of(merged_metadata(footers))
+        with _reading_pieces():
+            self._bytes.append(trailing_footer(footers))
+            statistics = FileStatistics.of(merged_metadata(footers))
         if statistics.row_count != self._row_count:
             raise CorruptionError(
                 "a file does not hold the rows that were written to it",
@@ -183,10 +187,24 @@ class ParquetBatchBufferingWriter:
         self._kept, self._rows, self._row_bytes = [], [], 0
 
     def _encoded_rows(self) -> Segment:
-        batches = [batch for piece in self._kept for batch in _ipc_batches(piece)] + self._rows
-        # A file that only remains to be finished may hold rows of an older schema.
-        rows = pa.Table.from_batches(batches, None if batches else self._schema)
+        with _reading_pieces():
+            batches = [batch for piece in self._kept for batch in _ipc_batches(piece)] + self._rows
+            # A file that only remains to be finished may hold rows of an older schema.
+            rows = pa.Table.from_batches(batches, None if batches else self._schema)
         return encoded_segment(rows, self._bytes.end, self._settings)
+
+
+@contextmanager
+def _reading_pieces() -> Iterator[None]:
+    """Pieces come from storage: what cannot be read of them is damage, and is named."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, RuntimeError) as cause:
+        raise CorruptionError(
+            "what an open file goes on from cannot be read",
+            found=str(cause)[:200],
+            action="go on from an epoch before the file was begun",
+        ) from cause
 
 
 def _ipc_stream(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> bytes:
@@ -199,4 +217,8 @@ def _ipc_stream(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> bytes:
 
 def _ipc_batches(piece: Piece) -> list[pa.RecordBatch]:
     with pa.ipc.open_stream(pa.BufferReader(piece.content)) as reader:
-        return list(reader)
+        batches = list(reader)
+    for batch in batches:
+        # Offsets that lead out of a buffer would otherwise be followed.
+        batch.validate(full=True)
+    return batches

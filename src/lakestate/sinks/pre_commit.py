@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
 from lakestate.sinks.file_statistics import FileStatistics
 from lakestate.storage.store import UploadedPart, UploadId
@@ -52,6 +53,7 @@ class LocalFile(msgspec.Struct, frozen=True, tag="local"):
     """The file is complete under a hidden name; a rename makes it visible."""
 
     temporary: str
+    crc32: int | None = None
 
 
 Content = CompletedUpload | SmallObject | LocalFile
@@ -98,7 +100,7 @@ class PreCommit(msgspec.Struct, frozen=True):
         """The value of the bytes."""
         try:
             return msgspec.msgpack.decode(data, type=cls)
-        except msgspec.DecodeError as cause:
+        except UNDECODABLE as cause:
             raise CorruptionError(
                 "a sink's pre-commit cannot be read", found=f"{len(data)} bytes: {cause}"
             ) from cause

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from lakestate.config import duration_us, size_bytes
 from lakestate.errors import InvalidInputError
+from lakestate.sinks.writer_state import FILE_BYTES_MAX
 
 
 class RollReason(Enum):
@@ -46,6 +47,12 @@ class Roll:
     def __post_init__(self) -> None:
         if self.bytes_max < 1:
             raise InvalidInputError("a file cannot be rolled at no bytes", found=self.bytes)
+        if self.bytes_max > FILE_BYTES_MAX // 2:
+            raise InvalidInputError(
+                "files of so many bytes cannot be written",
+                found=self.bytes,
+                expected=f"at most {FILE_BYTES_MAX // 2:,}",
+            )
         for duration in (self.interval, self.inactivity, self.past_watermark):
             _optional_us(duration)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -19,10 +19,13 @@ from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.lifecycle import Table
 from lakestate.tables.manager import TableManager
 
+if TYPE_CHECKING:
+    from lakestate.sinks.file_sink import FileSink
+
 
 @dataclass(frozen=True)
 class SinkContext:
-    """One subtask of a sink in one epoch. `task.operator_id` is the sink's id."""
+    """One subtask of a sink in one epoch. `task.operator_id` is the sink's id unless one is given."""
 
     task: TaskInfo
     epoch: Epoch
@@ -34,6 +37,8 @@ class SinkContext:
     """What every batch will look like."""
     event_time: str | None = None
     """The event-time column of the rows, if the stream has one."""
+    sink_id: str | None = None
+    """The sink, if it is another than the operator: several operators may write for one sink."""
 
 
 class SinkWriter(Protocol):
@@ -94,3 +99,10 @@ class Sink(ABC):
     @abstractmethod
     def committer(self) -> SinkCommitter:
         """The committer, for the driver."""
+
+    def file_sink(self) -> FileSink | None:
+        """What writes this sink's files, if it writes files and keeps them open as file sinks do.
+
+        With it, unfinished output can be verified beside the state.
+        """
+        return None

@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum
+from itertools import pairwise
 from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
+
+from lakestate.errors import CorruptionError
+
+FILE_BYTES_MAX = 5 << 40
+"""The largest object of S3, and far below what a position in a file can be."""
 
 Chunk: TypeAlias = bytes | memoryview | pa.Buffer
 
@@ -56,6 +62,28 @@ class WriterState(msgspec.Struct, frozen=True):
     def of_kind(self, kind: PieceKind) -> list[Piece]:
         """The pieces of one kind, oldest first."""
         return [piece for piece in self.pieces if piece.kind is kind]
+
+    def checked(self) -> WriterState:
+        """The state itself, if a writer can have left it so. It comes from storage."""
+        untaken = self.of_kind(PieceKind.BYTES)
+        numbers = (self.start, self.row_count, self.encoded_row_bytes)
+        if (
+            not all(0 <= number <= FILE_BYTES_MAX for number in numbers)
+            or any(piece.number >= self.next_piece for piece in self.pieces)
+            or any(_end(one) != other.start for one, other in pairwise(untaken))
+            or (untaken and not untaken[0].start <= self.start <= _end(untaken[-1]))
+        ):
+            raise CorruptionError(
+                "the state of an open file is one that no writer leaves",
+                found=f"offset {self.start}, {self.row_count} rows, bytes "
+                + ", ".join(f"{piece.start} to {_end(piece)}" for piece in untaken[:5]),
+                expected="bytes without a gap, from the offset on",
+            )
+        return self
+
+
+def _end(piece: Piece) -> int:
+    return piece.start + len(piece.content)
 
 
 class PieceNumbers:

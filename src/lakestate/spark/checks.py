@@ -56,6 +56,7 @@ def check_types(graph: Graph, schemas: Schemas) -> None:
 
 def check_stored(graph: Graph, manifest: Manifest, objects: JobObjects, dropped: Collection[str]) -> None:
     """Every stored table can be read by what is declared now, or nothing starts."""
+    _check_stored_sources(graph, manifest)
     declared = {node.step_id: tables_of(node) for node in graph.steps}
     forgotten = sorted(
         entry.operator_id for entry in manifest.operators if entry.operator_id not in {*declared, *dropped}
@@ -73,6 +74,20 @@ def check_stored(graph: Graph, manifest: Manifest, objects: JobObjects, dropped:
             where = f"operator {entry.operator_id} in epoch {manifest.epoch} of job {manifest.job_id}"
             # One subtask speaks for all: a changed declaration is written by every one of them.
             _check_tables(declared[entry.operator_id], objects.read_subtasks(entry.subtasks[:1])[0], where)
+
+
+def _check_stored_sources(graph: Graph, manifest: Manifest) -> None:
+    """Spark finds the offsets of a source by its place: another one there would read from them."""
+    stored = [source.source for source in manifest.sources]
+    declared = [node.name for node in graph.sources]
+    if manifest.engine_files and stored != declared:
+        raise IncompatibleStateError(
+            "the sources of the job are not those of its newest epoch",
+            object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
+            found=", ".join(declared),
+            expected=f"{', '.join(stored)}, in this order",
+            action="put them back, or start a job with another id",
+        )
 
 
 def event_time_of(node: Any, schemas: Schemas) -> str | None:

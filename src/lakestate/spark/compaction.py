@@ -1,10 +1,14 @@
-"""Compaction as Spark work beside the stream: one task for each subtask that has enough files."""
+"""Compaction as Spark work beside the stream: one task for each subtask that has enough files.
+
+Spark gives free slots to the job that was started first, so a merge of all subtasks at once would let
+the next epoch wait until the last of them has begun. A few are merged at a time, each few in a job of
+their own: an epoch then finds most slots free, and is before all merges that have not begun yet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,13 +18,14 @@ from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest, OperatorEntry, TableType
 from lakestate.protocol.records import GenerationRecord
+from lakestate.spark.schemas import Schemas
 from lakestate.tables.lifecycle import CompactedFiles, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Merged = dict[int, tuple[CompactedFiles, ...]]
 _MERGES = "merges"
+
+SUBTASKS_FOR_ONE_MERGE = 4
+"""So many subtasks of an operator, and so about as many slots, for each merge that runs at a time."""
 
 
 class SparkCompactor:
@@ -28,12 +33,12 @@ class SparkCompactor:
 
     def __init__(
         self,
-        session: SparkSession,
+        schemas: Schemas,
         backend: ParquetBackend,
         policy: CompactionPolicy,
         tables: Mapping[str, Sequence[Table]],
     ) -> None:
-        self._session = session
+        self._schemas = schemas
         self._backend = backend
         self._policy = policy
         self._tables = tables
@@ -58,9 +63,16 @@ class SparkCompactor:
         shipped = replace(manifest, operators=(entry,), sinks=(), sources=(), engine_files=())
         tables = tuple(self._tables[entry.operator_id])
         task = CompactionTask(self._backend, shipped, full, mine, self._policy, tables)
-        frame = self._session.range(0, len(full), 1, len(full)).mapInArrow(task, f"{_MERGES} binary")
         merges: Merged = {}
-        for row in frame.collect():
+        at_once = max(1, len(entry.subtasks) // SUBTASKS_FOR_ONE_MERGE)
+        for first in range(0, len(full), at_once):
+            merges |= self._run(task, first, min(first + at_once, len(full)))
+        return merges
+
+    def _run(self, task: CompactionTask, first: int, last: int) -> Merged:
+        rows = self._schemas.session.range(first, last, 1, last - first)
+        merges: Merged = {}
+        for row in rows.mapInArrow(task, f"{_MERGES} binary").collect():
             merges |= decode_merges(bytes(row[0]))
         return merges
 

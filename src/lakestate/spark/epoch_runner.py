@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import PythonException
 
@@ -44,7 +45,7 @@ class EpochRunner:
         try:
             reports = self._run_stages(frames)
             observed = {name: dict(seen.get) for name, seen in frames.observations.items()}
-        except PySparkException as failure:
+        except (PySparkException, Py4JError) as failure:
             raise task_failure(failure) from failure
         finally:
             frames.release()
@@ -54,7 +55,9 @@ class EpochRunner:
             sources=self._sources(plan, files, observed),
             engine_files=files,
             rows=self._rows(reports, observed),
-            late_rows={name: int(seen["late_rows"]) for name, seen in observed.items()},
+            late_rows={
+                name: int(seen["late_rows"]) for name, seen in observed.items() if "late_rows" in seen
+            },
         )
 
     def _run_stages(self, frames: EpochFrames) -> list[SubtaskReport]:
@@ -97,7 +100,7 @@ class EpochRunner:
         )
 
     def _rows(self, reports: list[SubtaskReport], observed: dict[str, dict[str, object]]) -> dict[str, int]:
-        """Rows read by source; of a source without event time, those that reached the first stage."""
+        """Rows read by source; of a single one without event time, those that reached the first stage."""
         rows = {name: int(str(seen["rows"])) for name, seen in observed.items()}
         sources = self._pipeline.graph.sources
         if len(sources) == 1 and sources[0].name not in rows:
@@ -109,12 +112,15 @@ class EpochRunner:
         return rows
 
 
-def task_failure(failure: PySparkException) -> LakestateError:
-    """What a task raised, as the error it was: Spark hands over only its text."""
+def task_failure(failure: Exception) -> LakestateError:
+    """What a task raised, as the error it was: Spark hands over only its text.
+
+    What was raised by Spark's own code, as by a source that cannot read a file, is in Spark's words.
+    """
     text = str(failure)
     raised = _RAISED.findall(text)
     if not isinstance(failure, PythonException) or not raised:
-        return OperatorError("Spark could not run the epoch", found=_shortened(text))
+        return OperatorError("Spark could not run the epoch", found=_said_by_spark(text))
     name, message = raised[-1]
     kind = getattr(errors, name, OperatorError)
     error: LakestateError = kind(message.rsplit(" [", 1)[0])
@@ -122,8 +128,11 @@ def task_failure(failure: PySparkException) -> LakestateError:
     return error
 
 
-def _shortened(text: str, length_max: int = 2000) -> str:
-    return text if len(text) <= length_max else f"{text[:length_max]} …"
+def _said_by_spark(text: str, length_max: int = 2000) -> str:
+    """The reasons in what Spark says, without the lines of the JVM's call stack."""
+    lines = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
+    shown = "\n".join(lines)
+    return shown if len(shown) <= length_max else f"{shown[:length_max]} …"
 
 
 def _watermark_us(node: SourceNode, before: SourceOffsets | None, observed: dict[str, object]) -> int | None:

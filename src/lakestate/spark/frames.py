@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from lakestate.coordinator.epoch_plan import EpochPlan
+from lakestate.errors import InvalidInputError
 from lakestate.protocol.key_ranges import subtask_sql
 from lakestate.spark.compiled import CompiledPipeline, CompiledStage, source_column
 from lakestate.spark.graph import (
@@ -20,10 +21,12 @@ from lakestate.spark.graph import (
     KeyByNode,
     Late,
     LateRowsNode,
+    ShuffleNode,
     SourceNode,
     TransformNode,
 )
-from lakestate.spark.schemas import with_key
+from lakestate.spark.partition_shuffle import micros_sql
+from lakestate.spark.schemas import spark_ddl, with_key
 from lakestate.spark.worker import REPORT, SubtaskTask
 from lakestate.tables.schema import columns_of
 
@@ -44,7 +47,7 @@ class EpochFrames:
         self._kept: list[DataFrame] = []
         self._batch = batch
         self.observations: dict[str, Observation] = {}
-        """What is counted while rows of a source with event time flow by."""
+        """What is counted while rows of a source flow by."""
         if batch is not None and len(pipeline.graph.sources) > 1:
             self._batch = self._keep(batch)
 
@@ -97,26 +100,46 @@ class EpochFrames:
             case LateRowsNode():
                 return self._source(node.source).where(self._is_late(node.source))
             case TransformNode():
-                return node.function(self._of(node.parent))
+                return self._transformed(node)
             case KeyByNode():
                 return with_key(self._of(node.parent), node)[0]
+            case ShuffleNode():
+                return self._of(node.parent)
         raise AssertionError(f"a stage before this one did not export {node}")
 
+    def _transformed(self, node: TransformNode) -> DataFrame:
+        """What a transform makes of its rows, with the columns that it had when the job started."""
+        frame = node.function(self._of(node.parent))
+        expected = spark_ddl(self._pipeline.schemas.of(node))
+        if spark_ddl(frame.schema) != expected:
+            raise InvalidInputError(
+                "a transform returns other columns than when the job started",
+                object_name=getattr(node.function, "__name__", "transform"),
+                found=spark_ddl(frame.schema),
+                expected=expected,
+                action="select and cast the columns in the transform, or restart the job with the new ones",
+            )
+        return frame
+
     def _source(self, node: SourceNode) -> DataFrame:
-        """All rows of a source, counted while they flow by if they have event time."""
+        """All rows of a source, counted while they flow by if they have event time, or company."""
         if id(node) in self._raw:
             return self._raw[id(node)]
         frame = self._read(node)
-        if node.event_time is not None and self._batch is not None:
+        # The rows of a single source without event time are counted by the first stage, for less.
+        is_counted = node.event_time is not None or len(self._pipeline.graph.sources) > 1
+        if is_counted and self._batch is not None:
             observation = self.observations[node.name] = Observation()
-            frame = frame.observe(
-                observation,
-                F.max(event_time_us(node)).alias("latest_us"),
-                F.count(F.lit(1)).alias("rows"),
-                F.count_if(self._is_late(node)).alias("late_rows"),
-            )
+            frame = frame.observe(observation, *self._counts(node))
         self._raw[id(node)] = self._keep(frame) if id(node) in self._pipeline.forks else frame
         return self._raw[id(node)]
+
+    def _counts(self, node: SourceNode) -> list[Column]:
+        rows = F.count(F.lit(1)).alias("rows")
+        if node.event_time is None:
+            return [rows]
+        latest, late = F.max(event_time_us(node)), F.count_if(self._is_late(node))
+        return [rows, latest.alias("latest_us"), late.alias("late_rows")]
 
     def _read(self, node: SourceNode) -> DataFrame:
         sources = self._pipeline.graph.sources
@@ -141,11 +164,25 @@ class EpochFrames:
             case KeyByNode():
                 subtask = F.expr(self._subtask(origin))
                 return self._needed(stage, self._of(origin)).repartitionById(parallelism, subtask)
+            case ShuffleNode():
+                together = F.expr(subtask_sql(f"xxhash64({', '.join(origin.expressions)})", parallelism))
+                return self._of(origin).repartitionById(parallelism, together)
             case ConnectNode():
                 both = self._side(origin, origin.left).unionAll(self._side(origin, origin.right))
                 return both.repartitionById(parallelism, F.col(_SUBTASK)).select("left", "right")
             case _:
-                return self._of(origin).repartition(parallelism)
+                return self._spread(self._of(origin))
+
+    def _spread(self, frame: DataFrame) -> DataFrame:
+        """Rows in about equal parts, each where it would go if Spark had to compute it again.
+
+        By a hash of all columns: `repartition` deals rows out in turn, and has to sort them first.
+        """
+        parallelism = self._pipeline.parallelism
+        if any(_has_no_hash(field.dataType.simpleString()) for field in frame.schema.fields):
+            return frame.repartition(parallelism)
+        names = ", ".join(f"`{name.replace('`', '``')}`" for name in frame.columns)
+        return frame.repartitionById(parallelism, F.expr(subtask_sql(f"xxhash64({names})", parallelism)))
 
     def _side(self, connected: ConnectNode, side: KeyByNode) -> DataFrame:
         schemas = self._pipeline.schemas
@@ -176,13 +213,14 @@ class EpochFrames:
         return kept
 
 
+def _has_no_hash(type_: str) -> bool:
+    return "map<" in type_ or "variant" in type_
+
+
 def event_time_us(node: SourceNode) -> Column:
     """The event time of a source's rows in microseconds since 1970."""
     assert node.event_time is not None
-    column = f"`{node.event_time}`"
-    if node.frame.schema[node.event_time].dataType.simpleString() == "timestamp_ntz":
-        return F.expr(f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {column})")
-    return F.expr(f"unix_micros({column})")
+    return F.expr(micros_sql(node.event_time, node.frame.schema[node.event_time].dataType.simpleString()))
 
 
 def reports_of(frame: DataFrame) -> list[bytes]:

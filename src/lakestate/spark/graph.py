@@ -59,6 +59,14 @@ class KeyByNode:
 
 
 @dataclass(frozen=True, eq=False)
+class ShuffleNode:
+    """Rows that belong together in one subtask, by SQL expressions; the rows stay as they are."""
+
+    parent: Node
+    expressions: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class ConnectNode:
     """Two keyed streams side by side, for an operator with two inputs."""
 
@@ -84,7 +92,9 @@ class SinkNode:
     sink: Sink
 
 
-Node: TypeAlias = "SourceNode | LateRowsNode | TransformNode | KeyByNode | ConnectNode | ApplyNode | SinkNode"
+Node: TypeAlias = (
+    "SourceNode | LateRowsNode | TransformNode | KeyByNode | ShuffleNode | ConnectNode | ApplyNode | SinkNode"
+)
 
 
 @dataclass

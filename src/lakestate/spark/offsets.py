@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lakestate.errors import CorruptionError, IncompatibleStateError
+from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import NamedBytes
 from lakestate.protocol.values import Epoch
 
@@ -27,6 +27,7 @@ def engine_files(directory: Path, epoch: Epoch) -> tuple[NamedBytes, ...]:
 
     Called while the batch of the epoch runs: its offsets are written, its commit is not.
     """
+    _refuse_state_of_spark(directory)
     batch = epoch.batch_id
     names = [METADATA, f"offsets/{batch - 1}", f"offsets/{batch}", f"commits/{batch - 1}"]
     files = [NamedBytes(name, path.read_bytes()) for name in names if (path := directory / name).is_file()]
@@ -38,6 +39,17 @@ def engine_files(directory: Path, epoch: Epoch) -> tuple[NamedBytes, ...]:
         )
     files.append(NamedBytes(f"commits/{batch}", COMMITTED_BATCH))
     return (*files, *_source_logs(directory))
+
+
+def _refuse_state_of_spark(directory: Path) -> None:
+    """State that Spark keeps itself is not in the manifest: a restart would go on without it."""
+    if (directory / "state").exists():
+        raise InvalidInputError(
+            "a source of the pipeline has state that Spark keeps",
+            object_name=str(directory / "state"),
+            expected="a streaming DataFrame without aggregation, dropDuplicates or join of two streams",
+            action="do that in an operator, or over each batch in a transform",
+        )
 
 
 def following(files: Sequence[NamedBytes], epoch: Epoch) -> tuple[NamedBytes, ...]:
@@ -62,8 +74,15 @@ def rebuild(directory: Path, files: Sequence[NamedBytes]) -> None:
     directory.mkdir(parents=True)
     for file in files:
         path = directory / file.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.data)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.data)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError) as cause:
+            raise CorruptionError(
+                "a file of Spark's has the name of a directory of another",
+                object_name=f"{file.name} in the manifest",
+                action="open an older epoch",
+            ) from cause
 
 
 def source_offsets(files: Sequence[NamedBytes], epoch: Epoch, count: int) -> list[str]:
@@ -71,7 +90,15 @@ def source_offsets(files: Sequence[NamedBytes], epoch: Epoch, count: int) -> lis
     data = next((file.data for file in files if file.name == f"offsets/{epoch.batch_id}"), None)
     if data is None:
         return [""] * count
-    version, _, *offsets = data.decode().split("\n")
+    try:
+        version, _, *offsets = data.decode().split("\n")
+    except ValueError as cause:
+        raise CorruptionError(
+            "Spark's offset log cannot be decoded",
+            object_name=f"offsets/{epoch.batch_id} in the manifest",
+            found=f"{data[:40]!r}",
+            expected="lines of text: a version, the batch, and one line for each source",
+        ) from cause
     if version not in ("v1", "v2"):
         raise IncompatibleStateError("Spark's offset log is of an unknown version", found=version)
     return offsets if len(offsets) == count else ["\n".join(offsets)] * count

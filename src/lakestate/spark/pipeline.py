@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +21,7 @@ from lakestate.protocol.retention import RetentionPolicy
 from lakestate.sinks.sink import Sink
 from lakestate.spark.checks import check_names, check_stored, check_types, tables_of
 from lakestate.spark.compaction import SparkCompactor
-from lakestate.spark.compiled import compiled
+from lakestate.spark.compiled import CompiledPipeline, compiled
 from lakestate.spark.graph import (
     ApplyNode,
     ConnectNode,
@@ -36,9 +35,12 @@ from lakestate.spark.graph import (
     Transform,
     TransformNode,
 )
+from lakestate.spark.partition_shuffle import shuffled_for
 from lakestate.spark.query import PipelineQuery
 from lakestate.spark.schemas import Schemas
+from lakestate.spark.session_checks import check_session, check_speculation
 from lakestate.spark.sink_step import clean_up_of, committer_of
+from lakestate.spark.spark_directory import SparkDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,7 +71,7 @@ class Stream:
 
     def sink(self, sink_id: str, sink: Sink) -> None:
         """Write these rows, exactly once."""
-        self._graph.add(SinkNode(self._node, sink_id, sink))
+        self._graph.add(SinkNode(shuffled_for(sink, self._graph, self._node), sink_id, sink))
 
 
 class SourceStream(Stream):
@@ -105,6 +107,26 @@ class Pipeline:
 
     `job_id` and the ids of operators and sinks are what state is found again by: keep them.
     `checkpoint` is a URL, or a `ParquetBackend` for more settings.
+
+        class Count(ls.Operator):
+            output = "user string, n bigint"
+            counts = ls.KeyedTable(key="user string", value="n bigint")
+
+            def process_batch(self, batch, ctx):
+                rows = pa.table(batch).group_by("user").aggregate([([], "count_all")])
+                before = ctx.counts.get(rows)["n"].fill_null(0)
+                new = pa.table({"user": rows["user"], "n": pc.add(rows["count_all"], before)})
+                ctx.counts.put(new)
+                yield new
+
+        events = spark.readStream.schema("user string, ts timestamp").json("/data/in")
+        pipeline = ls.Pipeline("counts", "file:///data/checkpoints", parallelism=2)
+        source = pipeline.source(events, name="events", event_time="ts", delay="10 seconds", late="drop")
+        source.key_by("user").apply("count", Count()).sink("out", ls.ParquetSink("file:///data/out"))
+        source.late_rows().sink("late", ls.ParquetSink("file:///data/late"))
+        query = pipeline.start(trigger={"availableNow": True})
+        query.awaitTermination()
+        query.stop(drain=True)
     """
 
     def __init__(
@@ -160,38 +182,46 @@ class Pipeline:
 
         `trigger` is Spark's: `{"processingTime": "10 seconds"}`, `{"availableNow": True}` or
         `{"once": True}`. `drop` names stored operators whose state is given up.
-        `spark_checkpoint` is the local directory of Spark's own logs, a cache that is rebuilt.
+        `spark_checkpoint` is a local directory, in which Spark's own logs get a folder as long as
+        the query runs: a cache that is rebuilt.
         """
         trigger = _checked_trigger(trigger)
         check_names(self._graph)
-        schemas = Schemas(self._graph.sources[0].frame.sparkSession, self._graph)
+        session = self._graph.sources[0].frame.sparkSession
+        check_session(session)
+        schemas = Schemas(session, self._graph)
         check_types(self._graph, schemas)
         # Before the job is claimed: what cannot run must not stop the driver that runs.
         self._check_stored(self._newest(), drop)
         pipeline = compiled(self._graph, schemas, self._parallelism, self._backend)
-        driver = self._driver(pipeline.steps)
-        parent = driver.start()
-        self._check_stored(parent, drop)
-        directory = Path(spark_checkpoint or tempfile.mkdtemp(prefix=f"lakestate-{self._job_id}-"))
-        return PipelineQuery(pipeline, driver, directory.absolute(), trigger, listeners)
+        check_speculation(session, pipeline)
+        directory = SparkDirectory(None if spark_checkpoint is None else Path(spark_checkpoint), self._job_id)
+        driver = self._driver(pipeline)
+        try:
+            parent = driver.start()
+            self._check_stored(parent, drop)
+            return PipelineQuery(pipeline, driver, directory, trigger, listeners)
+        except BaseException:
+            driver.stop()
+            directory.remove()
+            raise
 
-    def _driver(self, steps: Mapping[str, int]) -> JobDriver:
+    def _driver(self, pipeline: CompiledPipeline) -> JobDriver:
         return JobDriver(
             self._backend,
             self._job_id,
-            steps,
+            pipeline.steps,
             {node.step_id: committer_of(node.sink, self._job_id) for node in self._graph.sinks},
             timed_sources=[node.name for node in self._graph.sources if node.event_time is not None],
             settings=self._settings,
-            compactor=self._compactor(),
+            compactor=self._compactor(pipeline.schemas),
             clean_up=clean_up_of({node.step_id: node.sink for node in self._graph.sinks}, self._job_id),
         )
 
-    def _compactor(self) -> SparkCompactor | None:
+    def _compactor(self, schemas: Schemas) -> SparkCompactor | None:
         policy = self._settings.compaction
-        session = self._graph.sources[0].frame.sparkSession
         tables = {node.step_id: tables_of(node) for node in self._graph.steps}
-        return None if policy is None else SparkCompactor(session, self._backend, policy, tables)
+        return None if policy is None else SparkCompactor(schemas, self._backend, policy, tables)
 
     def _newest(self) -> Manifest | None:
         try:

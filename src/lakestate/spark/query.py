@@ -6,11 +6,9 @@ error it was: Spark is told only that the epoch did not finish, because it canno
 
 from __future__ import annotations
 
-import logging
-import shutil
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from threading import Event, RLock, Thread
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Event, Lock, RLock, Thread, get_ident
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
@@ -18,10 +16,12 @@ from pyspark.errors import PySparkException
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult
 from lakestate.coordinator.job_driver import EpochFinished, JobDriver, StartAgain
 from lakestate.coordinator.progress import EpochListener, EpochProgress
+from lakestate.errors import InvalidInputError
 from lakestate.protocol.values import Epoch
 from lakestate.spark.compiled import CompiledPipeline, combined_source
 from lakestate.spark.epoch_runner import EpochRunner
 from lakestate.spark.offsets import rebuild
+from lakestate.spark.spark_directory import SparkDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,8 +36,6 @@ SESSION_SETTINGS = {
 }
 """For the query's own session, which is a clone: the user's stays as it is."""
 
-_log = logging.getLogger("lakestate.query")
-
 
 class EpochNotFinishedError(RuntimeError):
     """What Spark is told. The reason is in `PipelineQuery.exception()`."""
@@ -50,7 +48,7 @@ class PipelineQuery:
         self,
         pipeline: CompiledPipeline,
         driver: JobDriver,
-        directory: Path,
+        directory: SparkDirectory,
         trigger: Mapping[str, Any],
         listeners: Sequence[EpochListener],
     ) -> None:
@@ -59,10 +57,14 @@ class PipelineQuery:
         self._directory = directory
         self._trigger = dict(trigger)
         self._listeners = tuple(listeners)
-        self._runner = EpochRunner(pipeline, directory)
+        self._runner = EpochRunner(pipeline, directory.path)
         self._epoch_lock = RLock()
+        """Held by an epoch as long as it runs, and by whoever changes which query of Spark's counts."""
+        self._stop_lock = Lock()
+        self._epoch_thread: int | None = None
         self._ended = Event()
         self._is_stopping = False
+        self._is_drained = False
         self._starts_again = False
         self._is_prepared = False
         self._failure: BaseException | None = None
@@ -93,34 +95,55 @@ class PipelineQuery:
         return ended
 
     def stop(self, *, drain: bool = False) -> None:
-        """Let the running epoch finish, and end.
+        """Let the running epoch finish, and end. Stopping twice is fine.
 
         With `drain` a last epoch closes what is open: `on_close` is called, and sinks finish
-        and commit their files.
+        and commit their files. If the pipeline has failed, nothing can be drained: then this
+        raises what made it fail.
         """
+        if self._epoch_thread == get_ident():
+            raise InvalidInputError(
+                "a pipeline cannot be stopped from within its own epoch, which it would wait for",
+                found="stop() called by a listener or a transform",
+                action="call it from another thread, or raise an error to end the job",
+            )
+        with self._stop_lock:
+            try:
+                self._end()
+                if drain and not self._is_drained:
+                    self._drain()
+            finally:
+                self._driver.stop()
+
+    def _end(self) -> None:
         with self._epoch_lock:
             self._is_stopping = True
-        self._spark_query.stop()
+            query = self._spark_query
+        query.stop()
         self._ended.wait()
-        if drain and self._failure is None:
-            self._drain()
-        self._driver.stop()
 
     def _drain(self) -> None:
-        with self._epoch_lock:
-            self._starts_again = True
-            while self._starts_again:
-                self._starts_again = False
-                self._run_epoch(None, self._driver.next_epoch())
+        if self._failure is not None:
+            raise self._failure
+        try:
+            with self._epoch_lock, _settings_of(self._pipeline.schemas.session):
+                self._starts_again = True
+                while self._starts_again:
+                    self._starts_again = False
+                    self._run_epoch(None, self._driver.next_epoch())
+        except BaseException as failure:
+            self._failure = failure
+            raise
+        self._is_drained = True
 
     def _launched(self) -> StreamingQuery:
         """Start Spark's query where the newest epoch ends."""
         parent = self._driver.parent
-        rebuild(self._directory, () if parent is None else parent.engine_files)
+        rebuild(self._directory.path, () if parent is None else parent.engine_files)
         return (
             combined_source(self._pipeline.graph)
             .writeStream.foreachBatch(self._on_batch)
-            .option("checkpointLocation", self._directory.as_uri())
+            .option("checkpointLocation", self._directory.path.as_uri())
             .trigger(**self._trigger)
             .start()
         )
@@ -142,20 +165,26 @@ class PipelineQuery:
         def run(plan: EpochPlan) -> EpochResult:
             return self._runner.run(plan, batch)
 
-        outcome = self._driver.run_epoch(epoch, run, then_stop=batch is None)
-        if isinstance(outcome, StartAgain):
-            self._starts_again = True
-        if isinstance(outcome, EpochFinished):
-            self._last = outcome.progress
-            for listener in self._listeners:
-                listener.on_epoch(outcome.progress)
+        self._epoch_thread = get_ident()
+        try:
+            outcome = self._driver.run_epoch(epoch, run, then_stop=batch is None)
+            if isinstance(outcome, StartAgain):
+                self._starts_again = True
+            if isinstance(outcome, EpochFinished):
+                self._last = outcome.progress
+                for listener in self._listeners:
+                    listener.on_epoch(outcome.progress)
+        finally:
+            self._epoch_thread = None
 
     def _prepare(self, session: SparkSession) -> None:
         """Set up the session of Spark's query once. It is a clone, so the user's is not touched."""
         if self._is_prepared:
             return
-        for name, value in SESSION_SETTINGS.items():
-            session.conf.set(name, value)
+        _set_all(session, SESSION_SETTINGS)
+        # Work beside the stream and the last epoch run there too: Spark keeps other Python
+        # workers for other settings, and starting those takes longer than a small epoch.
+        self._pipeline.schemas.session = session
         self._is_prepared = True
 
     def _watch(self) -> None:
@@ -164,7 +193,7 @@ class PipelineQuery:
         except BaseException as failure:  # noqa: BLE001
             self._failure = failure
         finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory.remove()
             self._ended.set()
 
     def _follow(self) -> None:
@@ -175,8 +204,26 @@ class PipelineQuery:
             except PySparkException as failure:
                 if not self._is_stopping and not self._starts_again and self._failure is None:
                     self._failure = failure
-            if not self._starts_again or self._is_stopping:
-                return
-            self._starts_again = False
-            self._is_prepared = False
-            self._spark_query = self._launched()
+            # Not between the two halves of `_end`: it would stop the query before this one.
+            with self._epoch_lock:
+                if not self._starts_again or self._is_stopping:
+                    return
+                self._starts_again = False
+                self._is_prepared = False
+                self._spark_query = self._launched()
+
+
+@contextmanager
+def _settings_of(session: SparkSession) -> Iterator[None]:
+    """Our settings for the last epoch. Without a batch before it, its session is the user's."""
+    before = {name: str(session.conf.get(name)) for name in SESSION_SETTINGS}
+    _set_all(session, SESSION_SETTINGS)
+    try:
+        yield
+    finally:
+        _set_all(session, before)
+
+
+def _set_all(session: SparkSession, settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        session.conf.set(name, value)

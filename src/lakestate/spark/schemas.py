@@ -21,6 +21,7 @@ from lakestate.spark.graph import (
     Graph,
     KeyByNode,
     LateRowsNode,
+    ShuffleNode,
     SinkNode,
     SourceNode,
     TransformNode,
@@ -35,7 +36,8 @@ class Schemas:
     """The columns of nodes, and the key of those that are keyed."""
 
     def __init__(self, session: SparkSession, graph: Graph) -> None:
-        self._session = session
+        self.session = session
+        """Where frames without rows are made: the user's, until the query has one of its own."""
         self._known: dict[int, StructType] = {}
         self._keys: dict[int, tuple[str, ...]] = {}
         for node in graph.nodes:
@@ -59,12 +61,12 @@ class Schemas:
 
     def empty(self, node: Any) -> DataFrame:
         """No rows, with the columns of the node."""
-        return self._session.createDataFrame([], self.of(node))
+        return self.session.createDataFrame([], self.of(node))
 
     def no_rows(self, schema: StructType) -> DataFrame:
         """No rows, but not so plainly that Spark leaves out the tasks that would read them."""
         columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields]
-        return self._session.range(1).where(F.col("id") < 0).select(*columns)
+        return self.session.range(1).where(F.col("id") < 0).select(*columns)
 
     def _schema(self, node: Any) -> StructType:
         match node:
@@ -76,6 +78,8 @@ class Schemas:
                 return self._transformed(node)
             case KeyByNode():
                 return self._keyed(node)
+            case ShuffleNode():
+                return self.of(node.parent)
             case ConnectNode() | SinkNode():
                 return StructType()
             case ApplyNode():

@@ -26,6 +26,8 @@ class SinkStep:
     sink: Sink
     schema: pa.Schema
     event_time: str | None = None
+    sink_id: str | None = None
+    """The sink, if it is another than the step; see `SinkContext`."""
 
     def tables(self) -> Sequence[Table]:
         """The sink's tables."""
@@ -41,6 +43,7 @@ class SinkStep:
             watermark_us=scope.watermark_us,
             schema=self.schema,
             event_time=self.event_time,
+            sink_id=self.sink_id,
         )
         return RunningSink(self.sink.writer(context), self.schema, scope)
 

@@ -1,7 +1,9 @@
 """An object store in a directory, for one machine or a shared file system with POSIX locks.
 
 Create and compare-and-swap are atomic between processes, provided that all of them open the same
-root: the locks are kept below it. Layout of `.lakestate/`: `tmp`, `locks`, `uploads`.
+root: the locks are kept below it. A name that is new is linked into place, which needs no lock, so a
+process that is stopped in the middle of a write can only hold up those who change the same objects.
+Layout of `.lakestate/`: `tmp`, `locks`, `uploads`.
 """
 
 from __future__ import annotations
@@ -162,8 +164,11 @@ class LocalStore:
         with writing(self._name(path)), self._files.temporary() as file:
             fill(file)
             file.sync()
-            with self._files.locked(path):
-                self._files.publish_replacing(file, target)
+            try:
+                self._files.publish_new(file, target)
+            except FileExistsError:
+                with self._files.locked(path):
+                    self._files.publish_replacing(file, target)
             return file_info(path, os.fstat(file.descriptor))
 
     def _link_new(self, path: str, data: Data) -> Version | None:
@@ -171,13 +176,12 @@ class LocalStore:
         with writing(self._name(path)), self._files.temporary() as file:
             file.append(data)
             file.sync()
-            with self._files.locked(path):
-                try:
-                    self._files.publish_new(file, target)
-                except FileExistsError:
-                    if target.is_dir():
-                        raise
-                    return None
+            try:
+                self._files.publish_new(file, target)
+            except FileExistsError:
+                if target.is_dir():
+                    raise
+                return None
             return file_version(os.fstat(file.descriptor))
 
     def _find(self, path: str) -> StoredObject | None:

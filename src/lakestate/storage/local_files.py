@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from lakestate.errors import OutcomeUnknownError, StorageUnavailableError
+from lakestate.storage.file_lock import lock_exclusively
 from lakestate.storage.object_path import RESERVED
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 LOCK_STRIPES = 64
 """Lock files per tree. Paths that share one only wait for each other's rename."""
+
+LOCK_WAIT_S = 60.0
+"""A rename takes milliseconds, on a slow network disk seconds; after this the holder is stuck."""
 
 TEMPORARY_AGE_MIN_S = 60
 """Younger temporary files are never swept: their owner may not hold its lock yet."""
@@ -107,13 +111,16 @@ class FileTree:
 
     @contextmanager
     def locked(self, name: str) -> Iterator[None]:
-        """Exclude every other process and thread that locks the same name in this tree."""
+        """Exclude every other process and thread that locks the same name in this tree.
+
+        Whoever holds it renames, syncs a folder and lets go. One that does not is named.
+        """
         folder = self._reserved / "locks"
         self.ensure_folder(folder)
         stripe = folder / f"{zlib.crc32(name.encode()) % LOCK_STRIPES:02d}"
         descriptor = os.open(stripe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock_exclusively(descriptor, str(stripe), LOCK_WAIT_S)
             yield
         finally:
             # Closing alone would keep the lock while a forked child still has the descriptor.
@@ -130,7 +137,7 @@ class FileTree:
         self._publish(move, target)
 
     def publish_new(self, temporary: TemporaryFile, target: Path) -> None:
-        """Move the file into place if there is none, else raise FileExistsError."""
+        """Move the file into place if there is none, else raise FileExistsError. Needs no lock."""
         self._publish(lambda: target.hardlink_to(temporary.path), target)
 
     def publish_in_existing(self, temporary: TemporaryFile, target: Path) -> None:

@@ -6,23 +6,25 @@ and one file per part. The folder appears and disappears in one step, so no proc
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.storage.local_errors import reading, writing
-from lakestate.storage.local_objects import file_info, file_version, object_file, opened
+from lakestate.storage.local_objects import file_info, object_file, opened
 from lakestate.storage.multipart_parts import (
     changed_part,
     checked_number,
     checked_parts,
     completed_before,
+    content_receipt,
+    dangling_upload,
     gone_upload,
+    upload_record,
 )
 from lakestate.storage.object_path import checked_path, checked_prefix
 from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, UploadedPart, UploadId
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 _PART = re.compile(r"part-(\d{5})")
 _RECORD = "upload.json"
+_CHUNK_BYTES = 1 << 20
 
 
 class LocalUploads:
@@ -51,11 +54,9 @@ class LocalUploads:
         """Begin an upload, durable before it is returned."""
         checked_path(path)
         upload = UploadId(path, uuid.uuid4().hex)
-        record = {"path": path, "started_ms": time.time_ns() // 1_000_000}
+        record = upload_record(path, time.time_ns() // 1_000_000)
         with writing(self._name(upload)):
-            self._files.publish_folder(
-                self._files.uploads / upload.token, {_RECORD: json.dumps(record).encode()}
-            )
+            self._files.publish_folder(self._files.uploads / upload.token, {_RECORD: record})
         return upload
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
@@ -70,8 +71,8 @@ class LocalUploads:
                     self._files.publish_in_existing(file, target)
             except FileNotFoundError:
                 raise gone_upload(self._name(upload)) from None
-            status = os.fstat(file.descriptor)
-        return UploadedPart(number, status.st_size, file_version(status).token)
+            size = os.fstat(file.descriptor).st_size
+        return UploadedPart(number, size, content_receipt([data]))
 
     def list_parts(self, upload: UploadId) -> tuple[UploadedPart, ...]:
         """The finished parts, by number."""
@@ -121,10 +122,10 @@ class LocalUploads:
     def _append_part(self, file: TemporaryFile, folder: Path, upload: UploadId, part: UploadedPart) -> None:
         try:
             with opened(_part_file(folder, part.number)) as reader:
-                status = os.fstat(reader.fileno())
-                if (file_version(status).token, status.st_size) != (part.token, part.size_bytes):
+                if os.fstat(reader.fileno()).st_size != part.size_bytes:
                     raise changed_part(self._name(upload), part)
-                file.append_from(reader)
+                if content_receipt(_appended(file, reader)) != part.token:
+                    raise changed_part(self._name(upload), part)
         except FileNotFoundError:
             # Somebody else may have completed or aborted the upload since we looked.
             self._folder(upload)
@@ -147,19 +148,33 @@ class LocalUploads:
         return self._files.uploads / upload.token
 
     def _dangling(self, token: str) -> DanglingUpload | None:
+        record = self._files.uploads / token / _RECORD
         try:
-            record = json.loads((self._files.uploads / token / _RECORD).read_bytes())
+            data = record.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return DanglingUpload(UploadId(record["path"], token), record["started_ms"])
+        return dangling_upload(data, token, str(record))
 
     def _name(self, upload: UploadId) -> str:
         return f"{self._url}/{upload.path}"
 
 
 def _part(file: Path) -> UploadedPart:
-    status = file.stat(follow_symlinks=False)
-    return UploadedPart(int(file.name.removeprefix("part-")), status.st_size, file_version(status).token)
+    with opened(file) as reader:
+        size = os.fstat(reader.fileno()).st_size
+        return UploadedPart(int(file.name.removeprefix("part-")), size, content_receipt(_chunks(reader)))
+
+
+def _chunks(reader: IO[bytes]) -> Iterator[bytes]:
+    while chunk := reader.read(_CHUNK_BYTES):
+        yield chunk
+
+
+def _appended(file: TemporaryFile, reader: IO[bytes]) -> Iterator[bytes]:
+    """The chunks of a file, each while it is copied."""
+    for chunk in _chunks(reader):
+        file.append(chunk)
+        yield chunk
 
 
 def _part_file(folder: Path, number: int) -> Path:

@@ -6,7 +6,6 @@ moves every byte three times and needs memory for the whole file: right, but not
 
 from __future__ import annotations
 
-import json
 import re
 import time
 import uuid
@@ -18,7 +17,10 @@ from lakestate.storage.multipart_parts import (
     checked_number,
     checked_parts,
     completed_before,
+    content_receipt,
+    dangling_upload,
     gone_upload,
+    upload_record,
 )
 from lakestate.storage.object_path import RESERVED, checked_path, checked_prefix
 from lakestate.storage.parallel import in_parallel
@@ -45,21 +47,21 @@ class PartObjectUploads:
     def start(self, path: str) -> UploadId:
         """Begin an upload."""
         upload = UploadId(checked_path(path), uuid.uuid4().hex)
-        record = {"path": path, "started_ms": time.time_ns() // 1_000_000}
-        self._client.put(_folder(upload) + _RECORD, json.dumps(record).encode())
+        record = upload_record(path, time.time_ns() // 1_000_000)
+        self._client.put(_folder(upload) + _RECORD, record)
         return upload
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
         """Store one part as an object of its own."""
         self._check_open(upload)
         info = self._client.put(_part_path(upload, checked_number(number)), data)
-        return UploadedPart(number, info.size_bytes, info.version.token)
+        return UploadedPart(number, info.size_bytes, content_receipt([data]))
 
     def list_parts(self, upload: UploadId) -> tuple[UploadedPart, ...]:
         """The finished parts, by number."""
         self._check_open(upload)
-        found = self._client.list(_folder(upload) + "part-")
-        return tuple(UploadedPart(int(info.path[-5:]), info.size_bytes, info.version.token) for info in found)
+        found = [info.path for info in self._client.list(_folder(upload) + "part-")]
+        return tuple(in_parallel(self._listed_part, found))
 
     def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
         """Join the parts into the object."""
@@ -90,6 +92,10 @@ class PartObjectUploads:
         matching = [each for each in found if each.upload.path.startswith(prefix)]
         return iter(sorted(matching, key=lambda each: (each.upload.path, each.started_ms)))
 
+    def _listed_part(self, path: str) -> UploadedPart:
+        data = self._client.get(path).data
+        return UploadedPart(int(path[-5:]), len(data), content_receipt([data]))
+
     def _read_part(self, upload: UploadId, part: UploadedPart) -> bytes:
         try:
             stored = self._client.get(_part_path(upload, part.number))
@@ -97,7 +103,7 @@ class PartObjectUploads:
             # Somebody else may have completed or aborted the upload since we looked.
             self._check_open(upload)
             raise changed_part(self._client.name(upload.path), part) from None
-        if (stored.version.token, len(stored.data)) != (part.token, part.size_bytes):
+        if (content_receipt([stored.data]), len(stored.data)) != (part.token, part.size_bytes):
             raise changed_part(self._client.name(upload.path), part)
         return stored.data
 
@@ -108,11 +114,12 @@ class PartObjectUploads:
             raise gone_upload(self._client.name(upload.path))
 
     def _dangling(self, token: str) -> DanglingUpload | None:
+        path = f"{_UPLOADS}{token}/{_RECORD}"
         try:
-            record = json.loads(self._client.get(f"{_UPLOADS}{token}/{_RECORD}").data)
+            record = self._client.get(path).data
         except NotFoundError:
             return None
-        return DanglingUpload(UploadId(record["path"], token), record["started_ms"])
+        return dangling_upload(record, token, self._client.name(path))
 
     def _find(self, path: str) -> ObjectInfo | None:
         try:

@@ -5,15 +5,21 @@ Pure: facts in, a value or an error out.
 
 from __future__ import annotations
 
+import json
+import zlib
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import xxhash
+
 from lakestate.errors import CorruptionError, InvalidInputError, NotFoundError
+from lakestate.storage.object_path import checked_path
+from lakestate.storage.store import DanglingUpload, UploadId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from lakestate.storage.store import ObjectInfo, UploadedPart
+    from lakestate.storage.store import Data, ObjectInfo, UploadedPart
 
 PART_NUMBER_MAX = 10_000
 """The limit of S3, kept everywhere so that a job can move."""
@@ -37,6 +43,43 @@ def checked_parts(object_name: str, parts: Sequence[UploadedPart]) -> Sequence[U
             expected="at least one part, in rising order",
         )
     return parts
+
+
+def content_receipt(chunks: Iterable[Data]) -> str:
+    """A receipt that stands for exactly these bytes, as an entity tag of S3 does.
+
+    >>> content_receipt([b"one ", b"part"]) == content_receipt([b"one part"])
+    True
+    """
+    digest = xxhash.xxh3_64()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def upload_record(path: str, started_ms: int) -> bytes:
+    """What a store that keeps uploads as files or objects says about one, with its own checksum."""
+    body = {"path": path, "started_ms": started_ms}
+    return json.dumps({**body, "crc32": zlib.crc32(json.dumps(body).encode())}).encode()
+
+
+def dangling_upload(record: bytes, token: str, object_name: str) -> DanglingUpload:
+    """The upload of a record, or CorruptionError naming the record."""
+    try:
+        body = json.loads(record)
+        path, started_ms = body["path"], body["started_ms"]
+        if not isinstance(path, str) or type(started_ms) is not int:
+            raise TypeError("not a path and a time")
+        if record != upload_record(path, started_ms):
+            raise ValueError("not the bytes that were written")
+        return DanglingUpload(UploadId(checked_path(path), token), started_ms)
+    except (ValueError, KeyError, TypeError, RecursionError) as cause:
+        raise CorruptionError(
+            "the record of an upload cannot be read",
+            object_name=object_name,
+            found=f"{len(record)} bytes: {record[:40]!r}",
+            action="restore the object; if nothing refers to the upload, remove its folder",
+        ) from cause
 
 
 def total_bytes(parts: Sequence[UploadedPart]) -> int:

@@ -27,6 +27,7 @@ from lakestate.storage.run_cache_entry import (
     TEMPORARY_SUFFIX,
     EntryFiles,
     EntryRecord,
+    Stamp,
     checksum_of,
     decode_record,
     entry_name,
@@ -45,6 +46,8 @@ _UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST
 # The order of eviction needs no finer clock, and a hot entry then costs one write per second.
 _TOUCH_INTERVAL_NS = 1_000_000_000
 _RECORD_BYTES_MAX = 64 * 1024
+# Remembering an entry takes about 300 bytes; forgetting one costs its checksum once more.
+_VERIFIED_MAX = 10_000
 _DESCRIPTORS = "/proc/self/fd"
 _HAS_DESCRIPTOR_PATHS = Path(_DESCRIPTORS).is_dir()
 
@@ -118,6 +121,10 @@ class CachedFile:
 class RunCache:
     """Files by key, built once per host and kept while there is room.
 
+    A file that was written to since it was built is noticed at every open, by its stamp. What no
+    stamp shows, a disk that gives back other bytes than it was given, is looked for at the first
+    open in each process, by the checksum of the whole file. Whatever does not match is built again.
+
     The bound holds for what is not in use: an entry larger than `bytes_max` is built, can be
     used as long as it is open, and is the first to go afterwards. Files being built are not
     counted. To make room, up to a sixteenth of `bytes_max` more than needed is evicted.
@@ -142,6 +149,7 @@ class RunCache:
         self._directory = str(directory.absolute())
         self._space = CacheSpace(self._directory, bytes_max)
         self._lock = threading.Lock()
+        self._verified: dict[str, Stamp] = {}
         self._hits = self._misses = self._evictions = 0
         self._swept = False
         with self._explained():
@@ -195,14 +203,27 @@ class RunCache:
         if record is None or record.key != key or record.stamp != stamp_of(os.fstat(descriptor)):
             file.close()
             return None
+        if self._verified.get(files.data) != record.stamp:
+            if checksum_of(descriptor) != record.checksum:
+                file.close()
+                return None
+            self._remember(files, record.stamp)
         self._count(hits=1)
         return file
+
+    def _remember(self, files: EntryFiles, stamp: Stamp) -> None:
+        """This process has seen that the content is right."""
+        with self._lock:
+            if len(self._verified) >= _VERIFIED_MAX:
+                self._verified.clear()
+            self._verified[files.data] = stamp
 
     def _open_verified(self, files: EntryFiles, key: str) -> CachedFile | None:
         descriptor = _open_shared(files)
         if descriptor is not None:
             file = _handle(descriptor, files)
-            if _verify(descriptor, files, key):
+            if (stamp := _verified_stamp(descriptor, files, key)) is not None:
+                self._remember(files, stamp)
                 self._count(hits=1)
                 return file
             file.close()
@@ -229,7 +250,9 @@ class RunCache:
         # Not atomic, but whoever would evict the entry in between needs the stripe, which is ours.
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         # Stamped last: renaming changes the `ctime`.
-        write_record(files, EntryRecord(key, checksum, stamp_of(os.fstat(descriptor))))
+        stamp = stamp_of(os.fstat(descriptor))
+        write_record(files, EntryRecord(key, checksum, stamp))
+        self._remember(files, stamp)
         return full
 
     def _create_temporary(self) -> tuple[str, int]:
@@ -318,13 +341,14 @@ def _touch(descriptor: int) -> None:
             os.utime(descriptor, ns=(now_ns, now_ns))
 
 
-def _verify(descriptor: int, files: EntryFiles, key: str) -> bool:
+def _verified_stamp(descriptor: int, files: EntryFiles, key: str) -> Stamp | None:
+    """The new stamp of a file whose content is still what its record says, or None."""
     record = _read_record(files)
     # Taken before reading, so that a write meanwhile does not get the new stamp.
     stamp = stamp_of(os.fstat(descriptor))
     if record is None or record.key != key or record.stamp.size_bytes != stamp.size_bytes:
-        return False
+        return None
     if checksum_of(descriptor) != record.checksum:
-        return False
+        return None
     write_record(files, replace(record, stamp=stamp))
-    return True
+    return stamp

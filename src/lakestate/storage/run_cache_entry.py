@@ -13,11 +13,14 @@ import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import xxhash
+
+from lakestate.storage.file_lock import lock_exclusively
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -109,7 +112,7 @@ def decode_record(data: bytes) -> EntryRecord | None:
     """The record, or None when these bytes are not one."""
     try:
         return _DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -127,10 +130,13 @@ def unlink_if_there(paths: Iterable[str]) -> None:
 
 @contextmanager
 def exclusive_lock(path: str) -> Iterator[int]:
-    """Hold the lock file `path`, waiting for it; gives its descriptor."""
+    """Hold the lock file `path`, waiting for it; gives its descriptor.
+
+    Building an entry may take long, so there is no other bound than that its builder is not stopped.
+    """
     descriptor = _open_lock(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock_exclusively(descriptor, path, inf)
         yield descriptor
     finally:
         _release(descriptor)

@@ -23,7 +23,8 @@ from lakestate.tables.merge import merged, slices
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.run import Run
 from lakestate.tables.run_files import StreamedRun, Upgrade, open_run, store_streamed
-from lakestate.tables.run_parquet import ROW_GROUP_ROWS, run_writer
+from lakestate.tables.run_parquet import ROW_GROUP_ROWS, long_columns, run_writer
+from lakestate.tables.wide_text import narrowed
 
 
 def compact_runs(
@@ -43,7 +44,7 @@ def compact_runs(
     group = files.files[plan.start : plan.stop]
     runs = [open_run(file, layout, context, upgrade) for file in group]
     rows = _surviving(runs, layout, expired_before_us, plan.reaches_oldest)
-    file = write_streamed(rows, layout, context, epoch)
+    file = write_streamed(rows, layout, context, epoch, long_columns(run.rows for run in runs))
     return compacted(files.table, group, file)
 
 
@@ -71,17 +72,23 @@ def planned(files: Sequence[FileRef], compaction: CompactionConfig) -> Compactio
 
 
 def write_streamed(
-    pieces: Iterator[Run], layout: RunLayout, context: TableContext, epoch: Epoch
+    pieces: Iterator[Run],
+    layout: RunLayout,
+    context: TableContext,
+    epoch: Epoch,
+    long: frozenset[str],
 ) -> FileRef | None:
-    """Store sorted pieces as one file. None if no row came."""
+    """Store sorted pieces as one file. None if no row came. `long` are columns with long values."""
     key_values = CheckpointParquetMetadata.of(layout.config).to_key_values()
     with tempfile.TemporaryDirectory(prefix="lakestate-compact-") as folder:
         path = Path(folder) / "run.parquet"
         streamed = StreamedRun()
-        with run_writer(str(path), _stored_schema(layout), key_values) as writer:
+        stored = _stored_schema(layout)
+        with run_writer(str(path), stored, key_values, long) as writer:
             for piece in pieces:
                 for group in _row_groups(piece):
-                    writer.write_table(group.rows.select(layout.stored_names), row_group_size=len(group))
+                    rows = narrowed(group.rows.select(layout.stored_names), stored)
+                    writer.write_table(rows, row_group_size=len(group))
                     streamed.add(group)
         if not streamed.row_count:
             return None

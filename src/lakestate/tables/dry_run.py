@@ -176,7 +176,7 @@ def _check_file(table: Table, file: FileRef, found: _Findings) -> None:
 
 def _migrated_rows(table: Table, file: FileRef, shown: str, objects: JobObjects) -> int:
     assert isinstance(table, DryRunnable), f"{type(table).__name__} has check_rows"
-    rows = decode_run(pa.py_buffer(objects.read_verified(file.object_ref)), shown)
+    rows = decode_run(pa.py_buffer(objects.read_verified(file.object_ref)), shown, file.row_count)
     identity = CheckpointParquetMetadata.from_key_values(rows.schema.metadata, shown)
     identity.check(table.config, shown)
     return table.check_rows(rows, identity, shown)

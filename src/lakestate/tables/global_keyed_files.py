@@ -19,6 +19,7 @@ from lakestate.tables.context import TableContext
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.run_parquet import decode_run, encode_run
 from lakestate.tables.value_codec import EntryCodec
+from lakestate.tables.value_limits import VALUE_BYTES_MAX
 
 SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
 
@@ -45,7 +46,20 @@ def entry_rows(keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.Tabl
     >>> entry_rows([b"b", b"a"], [b"1", None]).to_pylist()
     [{'key': b'b', 'value': b'1'}, {'key': b'a', 'value': None}]
     """
-    return pa.table([pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=SCHEMA)
+    return pa.table([_chunked(keys), _chunked(values)], schema=SCHEMA)
+
+
+def _chunked(items: Sequence[bytes | None]) -> pa.ChunkedArray:
+    """An array in chunks that each hold less than Arrow can count."""
+    chunks, start, size = [], 0, 0
+    for place, item in enumerate(items):
+        length = 0 if item is None else len(item)
+        if size + length > VALUE_BYTES_MAX and place > start:
+            chunks.append(pa.array(items[start:place], pa.binary()))
+            start, size = place, 0
+        size += length
+    chunks.append(pa.array(items[start:], pa.binary()))
+    return pa.chunked_array(chunks, pa.binary())
 
 
 def write_entries(
@@ -78,7 +92,7 @@ def read_entries(
     found = context.objects.read_many_verified([file.object_ref for file in files])
     for file, data in zip(files, found, strict=True):
         shown = context.objects.shown(file.path)
-        rows = decode_run(pa.py_buffer(data), shown)
+        rows = decode_run(pa.py_buffer(data), shown, file.row_count)
         identity = CheckpointParquetMetadata.from_key_values(rows.schema.metadata, shown)
         identity.check(config, shown)
         yield checked_entries(rows, identity, shown)

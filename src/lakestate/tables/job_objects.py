@@ -174,12 +174,39 @@ class JobObjects:
         found = self._record(self.paths.committed(epoch), CommittedRecord)
         return None if found is None else found.record
 
+    def is_marked_committed(self, epoch: Epoch) -> bool:
+        """Whether an epoch has a commit marker, whatever it says."""
+        try:
+            self.store.head(self.full(self.paths.committed(epoch)))
+        except NotFoundError:
+            return False
+        return True
+
     def read_tags(self) -> tuple[TagRecord, ...]:
         """All tags of the job."""
         prefix = self.full(TAGS)
         names = [info.path.removeprefix(f"{self.job_id}/") for info in self.store.list(prefix)]
-        found = [self._record(name, TagRecord) for name in names if recognise(name).kind is ObjectKind.TAG]
-        return tuple(item.record for item in found if item is not None)
+        found = [self.read_tag(name) for name in names if recognise(name).kind is ObjectKind.TAG]
+        return tuple(tag for tag in found if tag is not None)
+
+    def read_tag(self, path: str) -> TagRecord | None:
+        """The tag at a path, or None.
+
+        Retention believes tags: one in the place of another would let the other's epoch go.
+        """
+        found = self._record(path, TagRecord)
+        if found is None:
+            return None
+        tag = found.record
+        if self.paths.tag(tag.name) != path:
+            raise CorruptionError(
+                "tag is in another's place",
+                object_name=self.shown(path),
+                found=f"tag {tag.name}",
+                expected=f"the tag of {path}",
+                action="restore the object, or delete it if the tag is not needed",
+            )
+        return tag
 
     def list_epochs(self) -> list[Epoch]:
         """The epochs that have a record, oldest first."""

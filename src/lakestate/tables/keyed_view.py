@@ -24,6 +24,7 @@ from lakestate.tables.run import Run
 from lakestate.tables.run_checkpointer import RunCheckpointer
 from lakestate.tables.run_files import Upgrade
 from lakestate.tables.run_set import RunSet
+from lakestate.tables.wide_text import narrowed
 
 
 class KeyedView:
@@ -90,7 +91,7 @@ class KeyedView:
         """All rows, keys then values, in order of routing key, some at a time."""
         for run in self._merged_slices():
             live = run.rows.select(self._layout.row_schema.names)
-            yield from live.cast(self._row_schema_nullable()).to_batches()
+            yield from narrowed(live, self._row_schema_nullable()).to_batches()
 
     def count(self) -> int:
         """The number of keys. Reads the whole state once: not for every batch."""

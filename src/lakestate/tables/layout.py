@@ -22,6 +22,7 @@ from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import TableConfig, TableType
 from lakestate.tables.routing import routing_keys
 from lakestate.tables.schema import arrow_fields
+from lakestate.tables.value_limits import check_values
 
 KEY = "__key"
 HASH = "__hash"
@@ -148,7 +149,7 @@ def _conformed_column(rows: pa.RecordBatch | pa.Table, field: pa.Field, what: st
         )
     column = rows.column(index)
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        column = _single_array(column, field, what)
     if column.type != field.type:
         column = _cast(column, field, what)
     if not field.nullable and column.null_count:
@@ -157,7 +158,21 @@ def _conformed_column(rows: pa.RecordBatch | pa.Table, field: pa.Field, what: st
             object_name=field.name,
             found=f"{column.null_count} nulls in {len(column)} rows",
         )
+    check_values(column, field.name, what)
     return column
+
+
+def _single_array(column: pa.ChunkedArray, field: pa.Field, what: str) -> pa.Array:
+    try:
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    except pa.ArrowInvalid as cause:
+        raise InvalidInputError(
+            f"{what}: too many bytes at once",
+            object_name=field.name,
+            found=f"{column.nbytes:,} bytes in {len(column)} rows",
+            expected="less than 2 GiB of text or bytes in one column of one call",
+            action="hand rows over in several calls",
+        ) from cause
 
 
 def _cast(column: pa.Array, field: pa.Field, what: str) -> pa.Array:

@@ -16,6 +16,7 @@ from lakestate.protocol.key_ranges import KEY_MAX, KeyRange
 from lakestate.tables.key_equality import same_keys
 from lakestate.tables.layout import HASH, KEY, RunLayout
 from lakestate.tables.run import Run
+from lakestate.tables.wide_text import concatenated, narrowed_column
 
 SLICE_ROWS = 512 * 1024
 
@@ -27,7 +28,7 @@ def merged(runs: Sequence[Run], layout: RunLayout) -> Run:
         return present[0]
     if not present:
         return Run(layout.schema.empty_table(), layout)
-    rows = pa.concat_tables([run.rows for run in present]).combine_chunks()
+    rows = concatenated([run.rows for run in present], layout.schema)
     return first_rows(Run(rows, layout))
 
 
@@ -131,5 +132,7 @@ def _order_by_key(bag: Run) -> np.ndarray:
 
 def _picked(bag: Run, order: np.ndarray) -> Run:
     indices = pa.array(order)
-    columns = [pc.take(bag.column(name), indices) for name in bag.rows.schema.names]
+    columns = [
+        narrowed_column(pc.take(bag.column(field.name), indices), field.type) for field in bag.rows.schema
+    ]
     return Run(pa.Table.from_arrays(columns, schema=bag.rows.schema), bag.layout)

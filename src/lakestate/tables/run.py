@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.tables.layout import HASH, KEY, REMOVED, UPDATED, RunLayout
+from lakestate.tables.wide_text import one_array
 
 SAMPLE_ROWS = 64
 
@@ -91,8 +92,7 @@ class Run:
 
     def column(self, name: str) -> pa.Array:
         """A column as one array."""
-        chunked = self.rows.column(name)
-        return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
+        return one_array(self.rows.column(name))
 
     def taken(self, name: str, places: pa.Array) -> pa.Array:
         """Some rows of a column, by ascending places.

@@ -28,6 +28,7 @@ from lakestate.tables.partial_read import read_blocks, wanted_blocks
 from lakestate.tables.run import Run
 from lakestate.tables.run_hashes import with_hashes
 from lakestate.tables.run_parquet import ROW_GROUP_ROWS, decode_run, encode_run, row_groups
+from lakestate.tables.wide_text import widened
 from lakestate.tables.writers import writers
 
 Upgrade = Callable[[pa.Table, CheckpointParquetMetadata, str], pa.Table]
@@ -38,7 +39,9 @@ _log = logging.getLogger("lakestate.cache")
 MAPS_MAX = 64
 _MAPS: OrderedDict[object, Run] = OrderedDict()
 _MAPS_LOCK = threading.Lock()
-_LARGE_BYTES = 1 << 30
+_AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+_SOUND: set[tuple[int, int, int]] = set()
+_SOUND_MAX = 10_000
 
 
 def write_run(run: Run, context: TableContext, epoch: Epoch) -> FileRef:
@@ -111,11 +114,10 @@ def open_run(file: FileRef, layout: RunLayout, context: TableContext, upgrade: U
     """
     key = _cache_key(file, layout, context)
     cached = None if context.cache is None else context.cache.find(key)
-    if cached is not None:
-        run = _mapped(cached, layout)
-    else:
+    run = None if cached is None else _mapped(cached, layout)
+    if run is None:
         run = Run(_fetched(file, layout, context, upgrade), layout)
-        if context.cache is not None:
+        if context.cache is not None and cached is None:
             writers().submit(_kept, context.cache, key, run.rows)
     return run.clipped_to(file.valid_keys)
 
@@ -128,17 +130,43 @@ def _kept(cache: RunCache, key: str, rows: pa.Table) -> None:
         _log.warning("a run is not kept in the cache, and will be fetched again: %s", cause)
 
 
-def _mapped(cached: CachedFile, layout: RunLayout) -> Run:
-    """The run in a cached file. Maps stay open for a while: the next epoch finds its pages there."""
+def _mapped(cached: CachedFile, layout: RunLayout) -> Run | None:
+    """The run in a cached file. Maps stay open for a while: the next epoch finds its pages there.
+
+    None if the file is not such a run, whatever its record says: a cache never fails a job.
+    """
     identity = (*cached.identity, layout.config, layout.hash)
     with _MAPS_LOCK:
         if identity in _MAPS:
             _MAPS.move_to_end(identity)
         else:
-            _MAPS[identity] = Run(pa.ipc.open_file(cached.memory_map()).read_all(), layout).indexed()
+            try:
+                _MAPS[identity] = Run(_sound_rows(cached, layout), layout).indexed()
+            except (pa.ArrowException, OSError, ValueError) as cause:
+                _log.warning("a cached run cannot be read, and is fetched again: %s: %s", cached.path, cause)
+                return None
         if len(_MAPS) > MAPS_MAX:
             _MAPS.popitem(last=False)
         return _MAPS[identity].held_by(cached)
+
+
+def _sound_rows(cached: CachedFile, layout: RunLayout) -> pa.Table:
+    """The rows of a cached file, whose buffers were looked through once in this process.
+
+    An offset that leads out of its buffer would be followed by native code.
+    """
+    rows = pa.ipc.open_file(cached.memory_map()).read_all()
+    if rows.schema.names != layout.schema.names:
+        raise ValueError(f"columns {rows.schema.names}")
+    if cached.identity not in _SOUND:
+        for chunk in (chunk for column in rows.columns for chunk in column.chunks):
+            # Text as bytes: Spark's may be invalid UTF-8, which does no harm.
+            as_bytes = _AS_BYTES.get(chunk.type)
+            (chunk if as_bytes is None else chunk.view(as_bytes)).validate(full=True)
+        if len(_SOUND) >= _SOUND_MAX:
+            _SOUND.clear()
+        _SOUND.add(cached.identity)
+    return rows
 
 
 def _fetched(file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None) -> pa.Table:
@@ -147,7 +175,8 @@ def _fetched(file: FileRef, layout: RunLayout, context: TableContext, upgrade: U
     if blocks:
         rows, metadata = read_blocks(file, blocks, context.objects)
     else:
-        rows = decode_run(pa.py_buffer(context.objects.read_verified(file.object_ref)), shown)
+        data = pa.py_buffer(context.objects.read_verified(file.object_ref))
+        rows = decode_run(data, shown, file.row_count)
         metadata = rows.schema.metadata
     identity = CheckpointParquetMetadata.from_key_values(metadata, shown)
     identity.check(layout.config, shown)
@@ -224,12 +253,5 @@ def _write(path: Path, rows: pa.Table) -> None:
 
 
 def _single_chunk(rows: pa.Table) -> pa.Table:
-    """One chunk per column: taking rows across chunks is many times slower.
-
-    Text beyond two gigabytes needs 64-bit offsets; it is cast back where it leaves a view.
-    """
-    if rows.nbytes > _LARGE_BYTES:
-        large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-        fields = [field.with_type(large.get(field.type, field.type)) for field in rows.schema]
-        rows = rows.cast(pa.schema(fields, metadata=rows.schema.metadata))
-    return rows.combine_chunks()
+    """One chunk per column: taking rows across chunks is many times slower."""
+    return widened(rows).combine_chunks()

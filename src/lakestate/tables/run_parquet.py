@@ -7,13 +7,14 @@ subtask that owns a part of the keys reads only that part, verified.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakestate.errors import CorruptionError
+from lakestate.tables.value_limits import LONG_BYTES, longest_bytes
 
 ROW_GROUP_ROWS = 128 * 1024
 COMPRESSION = "zstd"
@@ -32,21 +33,36 @@ class RowGroup:
 def encode_run(rows: pa.Table, key_values: Mapping[bytes, bytes]) -> pa.Buffer:
     """The Parquet bytes of rows."""
     sink = pa.BufferOutputStream()
-    with run_writer(sink, rows.schema, key_values) as writer:
+    with run_writer(sink, rows.schema, key_values, long_columns([rows])) as writer:
         writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
     return sink.getvalue()
 
 
-def run_writer(sink: object, schema: pa.Schema, key_values: Mapping[bytes, bytes]) -> pq.ParquetWriter:
-    """A writer for rows that arrive in pieces."""
+def long_columns(tables: Iterable[pa.Table]) -> frozenset[str]:
+    """The columns with a value of so many bytes that statistics and common prefixes only cost."""
+    return frozenset(
+        name
+        for table in tables
+        for name, column in zip(table.column_names, table.columns, strict=True)
+        if column.nbytes >= LONG_BYTES and longest_bytes(column) >= LONG_BYTES
+    )
+
+
+def run_writer(
+    sink: object,
+    schema: pa.Schema,
+    key_values: Mapping[bytes, bytes],
+    long: frozenset[str] = frozenset(),
+) -> pq.ParquetWriter:
+    """A writer for rows that arrive in pieces. `long` are the columns with long values."""
     return pq.ParquetWriter(
         sink,
         schema.with_metadata(dict(key_values)),
         compression=COMPRESSION,
         compression_level=COMPRESSION_LEVEL,
         use_dictionary=False,
-        column_encoding=_encodings(schema),
-        write_statistics=True,
+        column_encoding={**_encodings(schema), **dict.fromkeys(long, "DELTA_LENGTH_BYTE_ARRAY")},
+        write_statistics=[name for name in schema.names if name not in long] if long else True,
         write_page_index=True,
         write_page_checksum=True,
         store_schema=True,
@@ -57,13 +73,33 @@ THREADED_BYTES_MIN = 1 << 20
 """Waking threads costs two milliseconds, which is longer than decoding a small file takes."""
 
 
-def decode_run(data: pa.Buffer, object_name: str) -> pa.Table:
-    """The rows of a whole file whose bytes were verified."""
+def decode_run(data: pa.Buffer, object_name: str, row_count: int) -> pa.Table:
+    """The rows of a whole file whose bytes were verified, if they are as many as its reference says."""
     try:
         file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=False)
+        check_row_count(file.metadata, range(file.metadata.num_row_groups), row_count, object_name)
         return file.read(use_threads=data.size > THREADED_BYTES_MIN)
     except (pa.ArrowException, OSError, ValueError) as cause:
         raise undecodable(object_name, cause) from cause
+
+
+def check_row_count(
+    metadata: pq.FileMetaData, groups: Iterable[int], row_count: int, object_name: str
+) -> None:
+    """Refuse row groups of more or fewer rows than the reference says, before they are decoded.
+
+    A few bytes can stand for any number of equal rows; a reference bounds what decoding may take.
+    """
+    there = metadata.num_row_groups
+    found = sum(metadata.row_group(index).num_rows for index in groups if index < there)
+    if found != row_count:
+        raise CorruptionError(
+            "data file has another number of rows than its reference says",
+            object_name=object_name,
+            found=f"{found} rows",
+            expected=f"{row_count} rows",
+            action="restore the object, or open an epoch that does not need it",
+        )
 
 
 def undecodable(object_name: str, cause: BaseException) -> CorruptionError:

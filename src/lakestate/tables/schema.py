@@ -15,6 +15,9 @@ from lakestate.errors import InvalidInputError
 from lakestate.protocol.metadata import Column
 
 INTERNAL_PREFIX = "__"
+NESTING_MAX = 50
+"""Types inside types: stored declarations are read again, and must not exhaust the stack."""
+SHOWN_CHARS_MAX = 200
 
 _SIMPLE: dict[str, tuple[str, pa.DataType]] = {
     "boolean": ("boolean", pa.bool_()),
@@ -130,6 +133,7 @@ class _Parser:
             self._tokens.append(match[1])
             position = match.end()
         self._next = 0
+        self._depth = 0
 
     def columns(self) -> tuple[Column, ...]:
         columns = [self._column()]
@@ -143,6 +147,14 @@ class _Parser:
             raise self._error(repr(self._tokens[self._next]))
 
     def type(self) -> tuple[str, pa.DataType]:
+        if self._depth >= NESTING_MAX:
+            raise self._error(f"more than {NESTING_MAX} types inside each other")
+        self._depth += 1
+        found = self._type()
+        self._depth -= 1
+        return found
+
+    def _type(self) -> tuple[str, pa.DataType]:
         name = self._take().lower()
         if name in _SIMPLE:
             return _SIMPLE[name]
@@ -207,8 +219,9 @@ class _Parser:
 
     def _take_number(self) -> str:
         token = self._take()
-        if not token.isdigit():
-            raise self._error(repr(token))
+        # No more digits than a decimal has: Python refuses to convert thousands of them.
+        if not token.isdigit() or len(token) > 9:
+            raise self._error(repr(token[:20]))
         return token
 
     def _accept(self, token: str) -> bool:
@@ -225,7 +238,7 @@ class _Parser:
     def _error(self, found: str) -> InvalidInputError:
         return InvalidInputError(
             f"not a declaration of {self._what} columns",
-            object_name=repr(self._text),
+            object_name=f"{self._text!r:.{SHOWN_CHARS_MAX}}",
             found=found,
             expected='names and Spark SQL types, such as "user string, n bigint, tags array<string>"',
         )

@@ -17,6 +17,7 @@ from lakestate.tables.layout import RunLayout
 from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig, swapped_in
 from lakestate.tables.run_checkpointer import RunCheckpointer
 from lakestate.tables.run_files import Upgrade, open_run
+from lakestate.tables.run_parquet import long_columns
 from lakestate.tables.run_set import carried, with_valid_from
 from lakestate.tables.time_key_runs import TIME_MIN_US, TimeSpan, joined_slices
 
@@ -108,7 +109,8 @@ def compact_time_runs(
         if not is_dead(file)
     ]
     rows = joined_slices(parts, layout)
-    return compacted(files.table, group, write_streamed(rows, layout, context, epoch))
+    long = long_columns(run.rows for run, _ in parts)
+    return compacted(files.table, group, write_streamed(rows, layout, context, epoch, long))
 
 
 def swapped_in_alive(files: TableFiles, compacted: CompactedFiles) -> TableFiles:

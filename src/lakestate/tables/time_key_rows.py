@@ -27,6 +27,7 @@ from lakestate.tables.run_files import Upgrade
 from lakestate.tables.run_set import RunSet
 from lakestate.tables.time_key_files import TimeKeyCheckpointer, later, retained_from_us
 from lakestate.tables.time_key_runs import TimeSpan, joined, matches, within
+from lakestate.tables.wide_text import narrowed
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
 QUERY = "__query"
@@ -196,7 +197,7 @@ class TimeKeyRows:
 
     def _shown(self, rows: pa.Table) -> pa.Table:
         """The declared columns. A very large run holds its text with 64-bit offsets."""
-        return rows.select(self._layout.row_schema.names).cast(self._row_schema())
+        return narrowed(rows.select(self._layout.row_schema.names), self._row_schema())
 
     def _gathered(self, pieces: list[pa.Table]) -> pa.Table:
         return pa.concat_tables([self._row_schema().empty_table(), *pieces]).combine_chunks()

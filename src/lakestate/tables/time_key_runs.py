@@ -19,6 +19,7 @@ from lakestate.tables.layout import RunLayout
 from lakestate.tables.lookup import Query, first_places
 from lakestate.tables.merge import SLICE_ROWS, all_rows
 from lakestate.tables.run import Run
+from lakestate.tables.wide_text import concatenated
 
 TIME_MIN_US = -(2**63)
 TIME_MAX_US = 2**63 - 1
@@ -87,10 +88,10 @@ def matches(run: Run, query: Query, span: TimeSpan) -> tuple[np.ndarray, np.ndar
 
 def joined(runs: Sequence[Run], layout: RunLayout) -> Run:
     """All rows of runs or bags in one run."""
-    tables = [_in_layout(run.rows, layout) for run in runs if len(run)]
+    tables = [run.rows for run in runs if len(run)]
     if not tables:
         return Run(layout.schema.empty_table(), layout)
-    return all_rows(Run(pa.concat_tables(tables).combine_chunks(), layout))
+    return all_rows(Run(concatenated(tables, layout.schema), layout))
 
 
 def within(run: Run, span: TimeSpan) -> Run:
@@ -161,8 +162,3 @@ def _hash_spans(run: Run, query: Query) -> tuple[np.ndarray, np.ndarray]:
 def _taken(columns: Sequence[pa.Array], rows: np.ndarray) -> list[pa.Array]:
     indices = pa.array(rows)
     return [pc.take(column, indices) for column in columns]
-
-
-def _in_layout(rows: pa.Table, layout: RunLayout) -> pa.Table:
-    # A very large run holds its text with 64-bit offsets.
-    return rows if rows.schema.equals(layout.schema) else rows.cast(layout.schema)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from decimal import MAX_PREC, Context, Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any
 
 import msgspec
 
+from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
 from lakestate.tables.migration_values import MigratableState, chain_of, migrated_value
 from lakestate.tables.python_types import StoredType
+from lakestate.tables.value_limits import VALUE_BYTES_MAX, too_long
 
 # For these the class of a value says all that decoding it would tell, at a tenth of the cost.
 _PLAIN: dict[Any, set[type]] = {str: {str}, int: {int}, float: {float, int}, bool: {bool}, bytes: {bytes}}
@@ -24,7 +26,7 @@ _PLAIN: dict[Any, set[type]] = {str: {str}, int: {int}, float: {float, int}, boo
 _PLAIN_KEYS = (str, int, bool, bytes)
 # What msgspec raises for values it cannot store or that are not of the declared type.
 _NOT_STORABLE = (TypeError, ValueError, OverflowError, RecursionError)
-_EXACT = Context(prec=MAX_PREC)
+_EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 class EntryCodec:
@@ -51,9 +53,15 @@ class EntryCodec:
         """All keys and values, or an error that names the first key that cannot be stored."""
         keys, values = list(entries), list(entries.values())
         try:
-            return self._encoded_keys(keys), self._encoded_values(values)
+            encoded = self._encoded_keys(keys), self._encoded_values(values)
         except _NOT_STORABLE as cause:
             raise self._refused(keys, values) from cause
+        for role, items in zip(("key", "value"), encoded, strict=True):
+            longest = max(map(len, items), default=0)
+            if longest > VALUE_BYTES_MAX:
+                key = keys[next(place for place, item in enumerate(items) if len(item) == longest)]
+                raise too_long(f"table {self._table} cannot store a {role}", f"key {key!r:.200}", longest)
+        return encoded
 
     def encoded_keys(self, keys: Sequence[Any]) -> list[bytes]:
         """Keys that are stored already, and so are of the right type."""
@@ -63,7 +71,7 @@ class EntryCodec:
         """The keys of a file."""
         try:
             return list(map(self._decode_key, keys))
-        except (msgspec.MsgspecError, ValueError) as cause:
+        except UNDECODABLE as cause:
             raise self._undecodable("key", self._key.text, shown, cause) from cause
 
     def decoded_values(
@@ -73,7 +81,7 @@ class EntryCodec:
         self.check_version(version, shown)
         try:
             found = list(map(self._decode_value[version], values))
-        except (msgspec.MsgspecError, ValueError) as cause:
+        except UNDECODABLE as cause:
             raise self._undecodable("value", self._value.text, shown, cause) from cause
         if version == self._version:
             return found

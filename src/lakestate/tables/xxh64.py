@@ -92,6 +92,22 @@ def hash_bytes(data: npt.NDArray[np.uint8], starts: Offsets, lengths: Offsets, s
     return hashes
 
 
+def hash_few_bytes(data: npt.NDArray[np.uint8], starts: Offsets, lengths: Offsets, seeds: Seeds) -> U64:
+    """The same for few values: a call of the C library for each, and nothing is read past a value.
+
+    >>> data = np.frombuffer(b"a", dtype=np.uint8)
+    >>> hash_few_bytes(data, np.array([0]), np.array([1]), 42).tolist() == [xxhash.xxh64_intdigest(b"a", 42)]
+    True
+    """
+    content = memoryview(data.data)
+    of_each = [seeds] * len(starts) if isinstance(seeds, int) else seeds.tolist()
+    hashes = [
+        xxhash.xxh64_intdigest(content[start : start + length], seed)
+        for start, length, seed in zip(starts.tolist(), lengths.tolist(), of_each, strict=True)
+    ]
+    return np.array(hashes, dtype=np.uint64)
+
+
 def _hash_block(words: U64, starts: Indexes, lengths: Indexes, seeds: Seeds) -> U64:
     hash_ = np.empty(len(starts), dtype=np.uint64)
     hash_[:] = _plus(seeds, slice(None), _PRIME_5)

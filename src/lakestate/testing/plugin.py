@@ -8,7 +8,8 @@ made small and printed with the command that repeats it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -51,7 +52,9 @@ class OperatorJob(SimulatedJob):
         event_time: str | None = None,
         delay: str = "0 seconds",
     ) -> None:
-        super().__init__(rows, key or _key_of(make()))
+        key = key or _key_of(make())
+        _check_rows(rows, [*key, *([event_time] if event_time else [])])
+        super().__init__(rows, key)
         self._make = make
         self._state = state
         self._output = output
@@ -125,10 +128,10 @@ class SurviveFaults:
             event_time=event_time,
             delay=delay,
         )
-        logging.getLogger("lakestate").setLevel(logging.CRITICAL)
         chosen = range(self.seeds or seeds) if self.only is None else [self.only]
-        for seed in chosen:
-            self._run(seed, job)
+        with _quiet():
+            for seed in chosen:
+                self._run(seed, job)
 
     def _run(self, seed: int, job: OperatorJob) -> None:
         scenario = _scenario(seed, job)
@@ -138,7 +141,7 @@ class SurviveFaults:
 
         if run_seed(seed, scenario=scenario, job_of=job_of).violation is None:
             return
-        failure = shrunk(seed, scenario, job_of)
+        failure = shrunk(seed, scenario, job_of=job_of)
         told = str(failure).replace(failure.command, f"pytest '{self.test}' --simulation-seed {seed}")
         pytest.fail(told, pytrace=False)
 
@@ -163,6 +166,29 @@ def _scenario(seed: int, job: OperatorJob) -> Scenario:
         upgrade_at=None,
         is_parquet=False,
     )
+
+
+def _check_rows(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    if not rows:
+        raise InvalidInputError("no rows to run the operator with", expected="some rows of its source")
+    for row in rows:
+        missing = [name for name in columns if name not in row]
+        if missing:
+            raise InvalidInputError(
+                "a row lacks a column that the job needs", found=row, expected=", ".join(missing)
+            )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings of thousands of crashes; the logger is as before afterwards."""
+    logger = logging.getLogger("lakestate")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _key_of(operator: Operator) -> Sequence[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from lakestate.coordinator.compact import compact_operator
 from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.tags import create_tag, delete_tag
@@ -13,14 +15,19 @@ from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch
 from lakestate.spark.sink_step import clean_up_of, committer_of
-from lakestate.tables.job_objects import JobObjects
 from lakestate.tables.lifecycle import CompactedFiles
+from lakestate.testing.simulation.chance import chance
 from lakestate.testing.simulation.cluster import JOB_ID, SINK_ID, SOURCE, Cluster, sink_of
+from lakestate.testing.simulation.objects import SimulatedObjects
 from lakestate.testing.simulation.oracle import read_state, same_rows
 from lakestate.testing.simulation.process import HOUR_MS, ActorExecutor, Process, SimulatedBackend
+from lakestate.testing.simulation.scheduler import Actor
+from lakestate.testing.simulation.watch import MOMENTS
 from lakestate.testing.simulation.world import World
 
 TAGS_EACH = 3
+IMPATIENCE_MS = 2_000
+"""A store call takes some ten: a second driver is started in the middle of the first one's work."""
 REFUSED = "refused for a lost part"
 LAST_STARTS_MAX = 8
 """Without faults, so many starts must be enough to finish."""
@@ -35,6 +42,8 @@ class Driver:
         self._process = Process(world, f"d{number}", f"driver-{number}")
         parallelism = scenario.parallelism[min(number, len(scenario.parallelism)) - 1]
         version = 2 if scenario.upgrade_at is not None and number > scenario.upgrade_at else 1
+        if version == 2 and world.watch.published:
+            world.counts["upgraded"] += 1
         self._cluster = Cluster(world, self._process, parallelism, version)
         self._backend = SimulatedBackend(self._process, self._process.client(world.state))
         sink = sink_of(world, self._process)
@@ -63,6 +72,7 @@ class Driver:
             self._driver.stop()
         except FencedError as fenced:
             self._world.note(f"{self._process.name} is fenced: {fenced}")
+            self._world.counts["drivers fenced"] += 1
             if not self._world.watch.is_overtaken(self._process):
                 self._world.fail("only a driver that was overtaken is fenced", fenced)
             raise
@@ -86,7 +96,9 @@ class Driver:
     ) -> dict[int, tuple[CompactedFiles, ...]]:
         policy = self._world.scenario.compaction or CompactionPolicy()
         tables = self._tables[operator_id]
-        return compact_operator(self._backend, manifest, operator_id, mine, policy, tables).merges
+        merges = compact_operator(self._backend, manifest, operator_id, mine, policy, tables).merges
+        self._world.counts["merges"] += sum(map(len, merges.values()))
+        return merges
 
 
 def supervise(world: World) -> None:
@@ -94,11 +106,12 @@ def supervise(world: World) -> None:
     scenario = world.scenario
     for number in range(1, scenario.drivers + 1):
         driver = world.scheduler.spawn(f"driver {number}", Driver(world, number).run)
-        patience = 2 * HOUR_MS
         if world.faults.happens(scenario.rates.second_driver):
-            patience = int(world.work.random() * 20_000)
+            _wait_impatiently(world, driver)
+        else:
+            world.scheduler.wait(lambda: driver.done, 2 * HOUR_MS)  # noqa: B023 - used at once
+        if not driver.done:
             world.counts["two drivers"] += 1
-        world.scheduler.wait(lambda: driver.done, patience)  # noqa: B023 - used at once
     world.faults.is_on = False
     world.note("from here on nothing goes wrong any more")
     for number in range(scenario.drivers + 1, scenario.drivers + LAST_STARTS_MAX):
@@ -114,24 +127,36 @@ def supervise(world: World) -> None:
     world.fail("a job that nothing disturbs comes to its end", driver.error)
 
 
+def _wait_impatiently(world: World, driver: Actor) -> None:
+    """For some time, or until a driver has just written something that matters."""
+    if world.work.random() < 0.5:
+        world.scheduler.wait(lambda: driver.done, int(world.work.random() * IMPATIENCE_MS))
+        return
+    watch = world.watch
+    watch.await_moment(world.work.choice(MOMENTS), world.work.randint(1, 4))
+    world.scheduler.wait(lambda: driver.done or watch.is_moment, 2 * HOUR_MS)
+
+
 def tag_now_and_then(world: World, number: int) -> None:
     """Tag epochs at some moments, the oldest rather than others, and let go of them later."""
+    # A stream of its own: without taggers, everybody else draws what they drew with them.
+    random = chance(world.seed, f"tagger {number}")
     for again in range(TAGS_EACH):
-        world.scheduler.sleep(int(world.work.random() * 3_000))
-        _tag(world, Process(world, f"t{number}x{again}", "somewhere"))
+        world.scheduler.sleep(int(random.random() * 3_000))
+        _tag(world, Process(world, f"t{number}x{again}", "somewhere"), random)
 
 
-def _tag(world: World, process: Process) -> None:
-    job = JobObjects(process.client(world.state), JOB_ID)
+def _tag(world: World, process: Process, random: Random) -> None:
+    job = SimulatedObjects(process.client(world.state), JOB_ID)
     name = f"tag-{process.name}"
     try:
         epochs = job.list_epochs()
         if not epochs:
             return
-        create_tag(job, name, world.work.choice([epochs[0], epochs[0], *epochs]), process)
+        create_tag(job, name, random.choice([epochs[0], epochs[0], *epochs]), process)
         world.counts["tags"] += 1
-        if world.work.random() < 0.5:
-            world.scheduler.sleep(int(world.work.random() * world.work.choice([2_000, 2 * HOUR_MS])))
+        if random.random() < 0.5:
+            world.scheduler.sleep(int(random.random() * random.choice([2_000, 2 * HOUR_MS])))
             delete_tag(job, name)
     except (NotFoundError, ConflictError):
         world.note(f"{process.name} comes too late for its tag")
@@ -141,18 +166,19 @@ def _tag(world: World, process: Process) -> None:
 
 def read_now_and_then(world: World, number: int) -> None:
     """Open an epoch while retention may be at it: exact state, or a clear refusal."""
-    world.scheduler.sleep(int(world.work.random() * 8_000))
+    random = chance(world.seed, f"reader {number}")
+    world.scheduler.sleep(int(random.random() * 4_000))
     process = Process(world, f"r{number}", "somewhere")
     client = process.client(world.state)
-    job, watch = JobObjects(client, JOB_ID), world.watch
+    job, watch = SimulatedObjects(client, JOB_ID), world.watch
     epoch: Epoch | None = None
     try:
         epochs = job.list_epochs()
         if not epochs:
             return
-        epoch = world.work.choice(epochs)
+        epoch = random.choice(epochs)
         promised = watch.published.get(epoch)
-        found = read_state(world.job, SimulatedBackend(process, client), epoch, world.work.randint(1, 3))
+        found = read_state(world.job, SimulatedBackend(process, client), epoch, random.randint(1, 3))
         if promised is not None:
             rows = world.job.rows[: promised.offset]
             for table, want in (world.job.state(rows, promised.manifest.watermark_us) or {}).items():

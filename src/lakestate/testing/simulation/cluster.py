@@ -6,6 +6,7 @@ run again because their host was lost. Whether the epoch may stand after that is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -66,6 +67,7 @@ class Cluster:
         self._driver = driver
         self._parallelism = parallelism
         self._version = version
+        self._attempts: Counter[str] = Counter()
         self._schema = pa.schema(arrow_fields(world.job.output_columns()))
 
     @property
@@ -168,7 +170,10 @@ class Cluster:
     ) -> Attempt:
         world = self._world
         host = HOSTS[int(world.work.random() * len(HOSTS))]
-        process = Process(world, f"{self._driver.name}e{plan.epoch}{stage.name}{index}x{world.steps}", host)
+        # A number of its own, whatever else happens: faults are known by the actor that they strike.
+        subtask = f"{self._driver.name}e{plan.epoch}{stage.name}{index}"
+        self._attempts[subtask] += 1
+        process = Process(world, f"{subtask}x{self._attempts[subtask]}", host)
         process.generation = self._driver.generation
         plan_sent = plan.for_subtasks()
 

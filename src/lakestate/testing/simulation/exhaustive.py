@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.faults import CallId, Mishap
 from lakestate.testing.simulation.run import run_seed
 from lakestate.testing.simulation.scenario import EAGER, Scenario
@@ -28,10 +30,13 @@ SMALL = Scenario(
 )
 """Three or so epochs, compaction, retention; the driver that takes over rescales and upgrades."""
 
+PAIRED = replace(SMALL, drivers=2, rows=4)
+"""Two epochs, and two drivers that may die: small enough for every pair of calls."""
+
 CRASHES = (Mishap.CRASH_BEFORE, Mishap.CRASH_AFTER)
 
 
-def calls_of(script: dict[CallId, Mishap], scenario: Scenario = SMALL) -> list[CallId]:
+def calls_of(script: dict[CallId, Mishap], scenario: Scenario = SMALL) -> dict[CallId, Operation]:
     """The calls at which a run with these faults can go wrong."""
     result = run_seed(SEED, scenario=scenario, script=script)
     assert result.violation is None, result.violation
@@ -39,18 +44,21 @@ def calls_of(script: dict[CallId, Mishap], scenario: Scenario = SMALL) -> list[C
 
 
 def single_faults(mishaps: Sequence[Mishap]) -> Iterator[Task]:
-    """One fault in one run, at every call, of each kind."""
-    for call in calls_of({}):
+    """One fault in one run, at every call, of each kind that can strike there."""
+    for call, operation in calls_of({}).items():
         for mishap in mishaps:
-            yield Task(SEED, SMALL, {call: mishap})
+            if mishap.can_strike(operation):
+                yield Task(SEED, SMALL, {call: mishap})
 
 
-def pairs_of_crashes(scenario: Scenario) -> Iterator[Task]:
-    """Two crashes in one run: at every call, and then at every call that follows."""
-    for first in calls_of({}, scenario):
-        for mishap in CRASHES:
-            later = calls_of({first: mishap}, scenario)
-            after = later.index(first) + 1
-            for second in later[after:]:
-                for again in CRASHES:
-                    yield Task(SEED, scenario, {first: mishap, second: again})
+def pairs_of_crashes(scenario: Scenario, share: int = 1) -> Iterator[Task]:
+    """Two crashes in one run: at every call, and then at every call that follows.
+
+    A `share` of 10 takes every tenth first crash, and for each of those every tenth second one.
+    """
+    firsts = [(call, mishap) for call in calls_of({}, scenario) for mishap in CRASHES]
+    for first, mishap in firsts[::share]:
+        later = list(calls_of({first: mishap}, scenario))
+        seconds = [(call, again) for call in later[later.index(first) + 1 :] for again in CRASHES]
+        for second, again in seconds[::share]:
+            yield Task(SEED, scenario, {first: mishap, second: again})

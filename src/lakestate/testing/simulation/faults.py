@@ -29,6 +29,10 @@ class Mishap(Enum):
     NAP = "the process sleeps for a minute"
     EXECUTOR_LOST = "the host dies with everything on it, its run cache too"
 
+    def can_strike(self, operation: Operation) -> bool:
+        """Whether this can go wrong there: what is lost or late matters only where something changes."""
+        return operation.writes or self not in _WRITES_ONLY
+
 
 @dataclass(frozen=True)
 class FaultRates:
@@ -81,8 +85,8 @@ class FaultPlan:
     def __init__(self, seed: int, rates: FaultRates, script: Script | None = None) -> None:
         self.rates = rates
         self.struck: dict[CallId, Mishap] = {}
-        self.calls: list[CallId] = []
-        """Every call at which something could have gone wrong."""
+        self.calls: dict[CallId, Operation] = {}
+        """Every call at which something could have gone wrong, in order."""
         self.is_on = True
         self._random = chance(seed, "faults")
         # Apart, so that a script of faults changes nothing about what has no store call.
@@ -95,9 +99,9 @@ class FaultPlan:
         """What goes wrong at this call, if anything."""
         if not self.is_on:
             return None
-        self.calls.append(call)
+        self.calls[call] = operation
         mishap = self._script.get(call) if self._script is not None else self._by_chance()
-        if mishap is None or (mishap in _WRITES_ONLY and not operation.writes):
+        if mishap is None or not mishap.can_strike(operation):
             return None
         self.struck[call] = mishap
         return mishap

@@ -67,11 +67,8 @@ class SimulatedJob(ABC):
         return self.operator("schema", 1).output_columns
 
     def comparable(self, rows: Sequence[Row]) -> list[tuple[tuple[str, Any], ...]]:
-        """Rows without what is ignored, in an order of their own."""
-        return sorted(
-            (
-                tuple(sorted((name, value) for name, value in row.items() if name not in self.ignored))
-                for row in rows
-            ),
-            key=repr,
-        )
+        """Rows without what is ignored, their columns in order of name."""
+        return [
+            tuple(sorted((name, value) for name, value in row.items() if name not in self.ignored))
+            for row in rows
+        ]

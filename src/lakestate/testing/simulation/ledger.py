@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from lakestate.operators.operator import Operator
 from lakestate.tables.event_time import event_time_us
 from lakestate.tables.global_keyed import GlobalKeyedTable
 from lakestate.tables.keyed import KeyedTable
+from lakestate.tables.lifecycle import Table
 from lakestate.tables.migration import ColumnChanges
 from lakestate.tables.time_key import TimeKeyTable
 from lakestate.testing.simulation.job import Row, SimulatedJob
@@ -43,17 +45,23 @@ class Ledger(Operator):
 
     output = "id bigint, user string, n bigint, ticket string"
 
+    totals: Any
+    recent: Any
+    last: Any
+
     def __init__(self, ticket: str, version: int, tables: frozenset[str]) -> None:
         self._ticket = ticket
         self._version = version
         self._kept = tables
-        self.totals: Any = _totals(version)
-        if "recent" in tables:
-            self.recent: Any = TimeKeyTable(
-                key="user string", value="id bigint, ts timestamp", retention=f"{RETENTION_S} seconds"
-            )
-        if "last" in tables:
-            self.last: Any = GlobalKeyedTable(key=str, value=int)
+
+    def tables(self) -> dict[str, Table]:
+        """Those that this ledger keeps."""
+        found: dict[str, Table] = {"totals": _totals(self._version)}
+        if "recent" in self._kept:
+            found["recent"] = _recent()
+        if "last" in self._kept:
+            found["last"] = _last()
+        return found
 
     def process_batch(self, batch: pa.RecordBatch, ctx: Any) -> Iterator[pa.Table]:
         """Count, sum, remember and clear."""
@@ -155,16 +163,31 @@ class LedgerJob(SimulatedJob):
         return None
 
 
+# Declarations are immutable, and one of each serves all attempts.
+@cache
 def _totals(version: int) -> KeyedTable:
     if version == 1:
-        return KeyedTable(key="user string", value="n bigint, total bigint, ticket string")
+        return KeyedTable("totals", key="user string", value="n bigint, total bigint, ticket string")
     step = ColumnChanges(1, rename={"total": "spend"}, add={"tier": ("string", "free")})
     return KeyedTable(
+        "totals",
         key="user string",
         value="n bigint, spend bigint, ticket string, tier string",
         version=2,
         migrations=[step],
     )
+
+
+@cache
+def _recent() -> TimeKeyTable:
+    return TimeKeyTable(
+        "recent", key="user string", value="id bigint, ts timestamp", retention=f"{RETENTION_S} seconds"
+    )
+
+
+@cache
+def _last() -> GlobalKeyedTable:
+    return GlobalKeyedTable("last", key=str, value=int)
 
 
 def _row(random: Random, number: int) -> Row:

@@ -34,12 +34,13 @@ def restored_state(world: World, epoch: Epoch, parallelism: int) -> dict[str, Ro
 def read_state(job: SimulatedJob, backend: BackingStore, epoch: Epoch, parallelism: int) -> dict[str, Rows]:
     """All tables of an epoch, restored by so many subtasks."""
     found: dict[str, Rows] = {}
+    operator = job.operator("oracle", NEWEST_VERSION)
+    tables, declared = state_tables(operator), operator.tables()
     for index in range(parallelism):
-        operator = job.operator("oracle", NEWEST_VERSION)
         task = TaskInfo(JOB_ID, job.operator_id, index, parallelism)
-        manager = TableManager.load(task, state_tables(operator), backend, epoch)
-        context = OperatorContext(task, epoch.next(), manager.watermark_us, manager, operator.tables())
-        for name in operator.tables():
+        manager = TableManager.load(task, tables, backend, epoch)
+        context = OperatorContext(task, epoch.next(), manager.watermark_us, manager, declared)
+        for name in declared:
             rows = _rows_of(context.view(name), index)
             found.setdefault(name, []).extend(rows)
     return found

@@ -15,6 +15,7 @@ from lakestate.storage.run_cache import RunCache
 from lakestate.storage.store import ObjectInfo, ObjectStore
 from lakestate.testing.faults import FaultyStore, Operation, SimulatedCrash
 from lakestate.testing.simulation.faults import CallId, Mishap
+from lakestate.testing.simulation.objects import SimulatedObjects
 from lakestate.testing.simulation.store import SimulatedStore
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 HOUR_MS = 3_600_000
-LATE_MS = 10 * 60_000
+LATE_MS = (200, 5_000, 10 * 60_000)
 SHUTDOWN_MS = 20 * HOUR_MS
 _UNCONDITIONAL = frozenset((Operation.PUT, Operation.DELETE, Operation.UPLOAD_PART, Operation.UPLOAD_ABORT))
 
@@ -143,6 +144,7 @@ class ProcessStore(FaultyStore):
             if len(page) < size:
                 return
             after = page[-1].path
+            self._process.world.counts["further pages"] += 1
 
     def _page(self, prefix: str, after: str, size: int) -> builtins.list[ObjectInfo]:
         return [self._inner.head(path) for path in self._inner.paths(prefix, after, size)]
@@ -155,6 +157,10 @@ class SimulatedBackend(ParquetBackend):
         super().__init__("memory://simulated", ambient=process)
         self.__dict__["_store"] = store
         self.__dict__["cache"] = cache
+
+    def objects(self, job_id: str) -> SimulatedObjects:
+        """Verified access to the objects of a job."""
+        return SimulatedObjects(self._store, job_id)
 
 
 class ActorExecutor(Executor):

@@ -13,13 +13,14 @@ from random import Random
 from lakestate.coordinator.retain import preview
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.storage.parallel import one_at_a_time
-from lakestate.tables.job_objects import JobObjects
+from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.actors import REFUSED, read_now_and_then, supervise, tag_now_and_then
 from lakestate.testing.simulation.chance import chance
 from lakestate.testing.simulation.cluster import JOB_ID
 from lakestate.testing.simulation.faults import CallId, Mishap, Script
 from lakestate.testing.simulation.job import SimulatedJob
 from lakestate.testing.simulation.ledger import LedgerJob
+from lakestate.testing.simulation.objects import SimulatedObjects
 from lakestate.testing.simulation.oracle import same_rows
 from lakestate.testing.simulation.scenario import Scenario
 from lakestate.testing.simulation.scheduler import Actor, SimulationOver
@@ -40,7 +41,7 @@ class RunResult:
     struck: dict[CallId, Mishap] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     trace: list[str] = field(default_factory=list)
-    calls: list[CallId] = field(default_factory=list)
+    calls: dict[CallId, Operation] = field(default_factory=dict)
     seconds: float = 0.0
 
 
@@ -132,6 +133,6 @@ def check_the_end(world: World) -> None:
 
 def _check_retention(world: World) -> None:
     """Whatever happened, what is not needed any more can be collected."""
-    plan = preview(JobObjects(world.state, JOB_ID), RetentionPolicy(world.scenario.keep_epochs))
+    plan = preview(SimulatedObjects(world.state, JOB_ID), RetentionPolicy(world.scenario.keep_epochs))
     if isinstance(plan, RetentionRefused):
         world.fail("retention is never stuck", plan.damages)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import ast
+from dataclasses import dataclass, field, fields, replace
 from random import Random
+from typing import Any
 
+from lakestate.errors import InvalidInputError
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.testing.simulation.faults import FaultRates
 
@@ -12,6 +15,9 @@ EAGER = CompactionPolicy(files_min=2, files_max=3, size_floor_bytes=1)
 PARTIAL = CompactionPolicy(files_min=2, files_max=2, size_ratio=0.001, size_floor_bytes=1)
 """Merges the two cheapest neighbours, wherever they are."""
 RELAXED = CompactionPolicy(files_min=3, files_max=5, size_floor_bytes=1)
+_POLICIES = {"eager": EAGER, "partial": PARTIAL, "relaxed": RELAXED, "none": None}
+_DECISIONS = ("superseded", "second_driver")
+"""The rates that count even if every fault at a store call is given."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class Scenario:
     """One part that was acknowledged vanishes: the job must refuse, not lie."""
     tags: int = 1
     readers: int = 1
-    check_rate: float = 0.3
+    check_rate: float = 0.1
     """How often a published epoch is restored at once, besides all retained ones at the end."""
     rates: FaultRates = field(default_factory=FaultRates)
 
@@ -49,8 +55,8 @@ class Scenario:
         """A scenario by chance."""
         drivers = random.choice([1, 2, 2, 3, 3, 4])
         return Scenario(
-            rows=random.choice([6, 12, 18, 25]),
-            rows_per_epoch=random.choice([3, 6, 10]),
+            rows=random.choice([6, 12, 18, 24]),
+            rows_per_epoch=random.choice([4, 8, 12]),
             drivers=drivers,
             parallelism=tuple(random.choice([1, 1, 2, 3]) for _ in range(drivers + 1)),
             sink_parallelism=random.choice([None, None, 1, 2]),
@@ -62,9 +68,43 @@ class Scenario:
             part_bytes=random.choice([60, 200, 1000]),
             roll_bytes=random.choice([1, 300, 1000, 100_000]),
             is_parquet=random.random() < 0.1,
-            is_cached=random.random() < 0.05,
+            is_cached=random.random() < 0.08,
             loses_part=random.random() < 0.03,
             tags=random.choice([0, 0, 1, 2]),
             readers=random.choice([0, 1, 2]),
             rates=FaultRates.drawn(random),
         )
+
+    def changes_from(self, other: Scenario) -> list[str]:
+        """What `changed` makes this scenario of another, for a run whose faults are given.
+
+        >>> Scenario(rows=6, compaction=None).changes_from(Scenario())
+        ['rows=6', "compaction='none'"]
+        """
+        mine, its = self._settings(), other._settings()
+        return [f"{name}={value!r}" for name, value in mine.items() if value != its[name]]
+
+    def changed(self, setting: str) -> Scenario:
+        """The same with one setting as `changes_from` writes it.
+
+        >>> Scenario().changed("rows=6").rows
+        6
+        """
+        name, _, text = setting.partition("=")
+        if name not in self._settings():
+            raise InvalidInputError(
+                "no such setting", object_name=name, expected=", ".join(sorted(self._settings()))
+            )
+        try:
+            value = ast.literal_eval(text)
+            changes: dict[str, Any] = {name: _POLICIES[value] if name == "compaction" else value}
+        except (ValueError, SyntaxError, KeyError) as cause:
+            raise InvalidInputError("not a value of this setting", object_name=name, found=text) from cause
+        if name in _DECISIONS:
+            changes = {"rates": replace(self.rates, **changes)}
+        return replace(self, **changes)
+
+    def _settings(self) -> dict[str, Any]:
+        found = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "rates"}
+        found["compaction"] = next(name for name, each in _POLICIES.items() if each == self.compaction)
+        return found | {name: getattr(self.rates, name) for name in _DECISIONS}

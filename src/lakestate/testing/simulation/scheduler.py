@@ -6,7 +6,7 @@ store call; no two ever run together, and the clock is a number. So a run depend
 
 from __future__ import annotations
 
-import threading
+import _thread
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -22,46 +22,42 @@ class SimulationOver(BaseException):
 
 
 class Actor:
-    """One thread of control."""
+    """One thread of control. It gets a thread when it gets its first turn."""
 
-    def __init__(self, name: str, body: Callable[[], Any]) -> None:
+    def __init__(self, scheduler: Scheduler, name: str, body: Callable[[], Any]) -> None:
         self.name = name
         self.wake_ms = 0
         self.ready: Callable[[], bool] | None = None
         """If there: the actor also wakes when this holds, before `wake_ms`."""
+        self.is_started = False
         self.done = False
         self.finished_at = 0
         self.fence_known = 0
         """The generation that the fence had when this actor last heard from the store."""
         self.result: Any = None
         self.error: BaseException | None = None
+        self._scheduler = scheduler
         self._body = body
-        self._turn = threading.Lock()
-        self._turn.acquire()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.scheduler: Scheduler
-
-    def start(self) -> None:
-        """Make the thread; it waits for its first turn."""
-        self._thread.start()
+        self._turn = _closed_lock()
+        self._end = _closed_lock()
 
     def give_turn(self) -> None:
-        """Let the thread go on."""
+        """Let the actor go on, which has waited for it."""
         self._turn.release()
 
     def wait_turn(self) -> None:
-        """Stop the thread until somebody gives it the turn."""
+        """Stop here until somebody gives the turn."""
         self._turn.acquire()
-        if self.scheduler.over:
+        if self._scheduler.over:
             raise SimulationOver
 
-    def join(self) -> None:
-        """Wait for the thread's end."""
-        self._thread.join()
+    def wait_end(self) -> None:
+        """Stop here until the actor has ended."""
+        self._end.acquire()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Do everything that the actor does, on this thread."""
         try:
-            self.wait_turn()
             with one_at_a_time():
                 self.result = self._body()
         except SimulationOver:
@@ -70,7 +66,7 @@ class Actor:
             self.error = error
         finally:
             self.done = True
-            self.scheduler.ended(self)
+            self._end.release()
 
 
 class Scheduler:
@@ -79,15 +75,13 @@ class Scheduler:
     def __init__(self, random: Random, switch_rate: float) -> None:
         self.now_ms = START_MS
         self.over = False
-        self.deadlock: str | None = None
         self._random = random
         self._switch_rate = switch_rate
+        self._is_turn_due = False
         self._actors: list[Actor] = []
-        self._started: list[Actor] = []
         self._current: Actor | None = None
         self._finished = 0
-        self._main = threading.Lock()
-        self._main.acquire()
+        self._main = _closed_lock()
 
     @property
     def current(self) -> Actor:
@@ -97,22 +91,20 @@ class Scheduler:
 
     def spawn(self, name: str, body: Callable[[], Any]) -> Actor:
         """A new actor, which runs when it is chosen."""
-        actor = Actor(name, body)
-        actor.scheduler = self
+        actor = Actor(self, name, body)
         self._actors.append(actor)
-        self._started.append(actor)
-        actor.start()
         return actor
 
     def run(self) -> None:
         """Give the first turn, and return when all actors have ended or somebody stopped it."""
-        self._pass_on(None)
+        self._give_turn(self._next())
         self._main.acquire()
         self.over = True
-        for actor in list(self._actors):
+        left = [actor for actor in self._actors if actor.is_started]
+        for actor in left:
             actor.give_turn()
-        for actor in self._started:
-            actor.join()
+        for actor in left:
+            actor.wait_end()
 
     def stop(self) -> None:
         """End everything, from within an actor."""
@@ -122,8 +114,13 @@ class Scheduler:
     def pause(self) -> None:
         """Let time pass and maybe another actor go first. Called at every store call."""
         self.now_ms += 1 + int(self._random.random() * 20)
-        if len(self._actors) > 1 and self._random.random() < self._switch_rate:
+        if len(self._actors) > 1 and (self._is_turn_due or self._random.random() < self._switch_rate):
+            self._is_turn_due = False
             self._yield()
+
+    def interrupt(self) -> None:
+        """Let the current actor's next store call wait until a choice is made who goes first."""
+        self._is_turn_due = True
 
     def sleep(self, duration_ms: int) -> None:
         """Let others run for so long."""
@@ -139,32 +136,43 @@ class Scheduler:
             actor.wake_ms, actor.ready = 0, None
         return ready()
 
-    def ended(self, actor: Actor) -> None:
-        """An actor's thread ends."""
-        self._finished += 1
-        actor.finished_at = self._finished
-        if actor in self._actors:
-            self._actors.remove(actor)
-        if actor is self._current:
-            self._pass_on(actor)
-
     def _yield(self) -> None:
         actor = self.current
+        chosen = self._next()
         # By what was chosen here: the current actor may be another one before this thread looks.
-        if self._pass_on(actor) is not actor:
+        if chosen is not actor:
+            self._give_turn(chosen)
             actor.wait_turn()
 
-    def _pass_on(self, actor: Actor | None) -> Actor | None:
-        """Choose who is next, and give the turn unless the chooser keeps it. None at the end."""
-        if self.over or not self._actors:
-            self._current = None
+    def _next(self) -> Actor | None:
+        """Choose whose turn it is. None at the end."""
+        self._current = None if self.over or not self._actors else self._chosen()
+        return self._current
+
+    def _give_turn(self, chosen: Actor | None) -> None:
+        if chosen is None:
             self._main.release()
-            return None
-        chosen = self._chosen()
-        self._current = chosen
-        if chosen is not actor:
+        elif chosen.is_started:
             chosen.give_turn()
-        return chosen
+        else:
+            chosen.is_started = True
+            _thread.start_new_thread(self._work, (chosen,))
+
+    def _work(self, actor: Actor) -> None:
+        """A thread: it runs an actor, and then others that have none yet. Waking threads is what costs."""
+        while True:
+            actor.run()
+            self._finished += 1
+            actor.finished_at = self._finished
+            if actor is not self._current:
+                return
+            self._actors.remove(actor)
+            chosen = self._next()
+            if chosen is None or chosen.is_started:
+                self._give_turn(chosen)
+                return
+            chosen.is_started = True
+            actor = chosen
 
     def _chosen(self) -> Actor:
         able = [actor for actor in self._actors if self._is_able(actor)]
@@ -176,3 +184,9 @@ class Scheduler:
 
     def _is_able(self, actor: Actor) -> bool:
         return actor.wake_ms <= self.now_ms or (actor.ready is not None and actor.ready())
+
+
+def _closed_lock() -> _thread.LockType:
+    lock = _thread.allocate_lock()
+    lock.acquire()
+    return lock

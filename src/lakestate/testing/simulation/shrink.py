@@ -1,9 +1,11 @@
-"""From a failing seed to the least that still fails: fewer faults, a simpler scenario, a short trace."""
+"""From a failing run to the least that still fails: fewer faults, a simpler scenario, a short trace."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,8 +14,11 @@ from lakestate.testing.simulation.faults import CallId, FaultRates, Mishap, Scri
 from lakestate.testing.simulation.run import JobOf, RunResult, ledger_job, run_seed
 from lakestate.testing.simulation.scenario import Scenario
 
-RUNS_MAX = 150
-TRACE_SHOWN = 60
+RUNS_MAX = 200
+LAST_SHOWN = 20
+AROUND_SHOWN = 3
+_TURNS = re.compile(r"\*\* | dies | ends: | is lost$| is fenced: | is run again$|from here on |VIOLATION ")
+"""Events after which a history is another one."""
 _SIMPLER: tuple[dict[str, Any], ...] = (
     {"tags": 0},
     {"readers": 0},
@@ -41,59 +46,74 @@ class Failure:
     result: RunResult
 
     @property
+    def arguments(self) -> list[str]:
+        """What repeats it, for `python -m lakestate.testing.simulation`."""
+        drawn = Scenario.drawn(chance(self.seed, "scenario"))
+        settings = [part for change in self.scenario.changes_from(drawn) for part in ("--set", change)]
+        return ["replay", str(self.seed), "--faults", shown_script(self.script), *settings]
+
+    @property
     def command(self) -> str:
-        """What repeats it."""
-        faults = f" --faults '{shown_script(self.script)}'"
-        return f"python -m lakestate.testing.simulation replay {self.seed}{faults}{self._settings()}"
+        """What repeats it, for a shell."""
+        return f"python -m lakestate.testing.simulation {shlex.join(self.arguments)}"
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.result.violation}", f"replay: {self.command}"]
         lines += [f"fault: {call}: {mishap.value}" for call, mishap in sorted(self.script.items())]
-        hidden = len(self.result.trace) - TRACE_SHOWN
-        if hidden > 0:
-            lines.append(f"trace, without its first {hidden} events:")
-        return "\n".join([*lines, *self.result.trace[-TRACE_SHOWN:]])
-
-    def _settings(self) -> str:
-        drawn = Scenario.drawn(chance(self.seed, "scenario"))
-        changed = {
-            item.name: getattr(self.scenario, item.name)
-            for item in fields(Scenario)
-            if item.name not in ("rates", "compaction")
-            and getattr(self.scenario, item.name) != getattr(drawn, item.name)
-        }
-        if self.scenario.compaction is None and drawn.compaction is not None:
-            changed["compaction"] = None
-        return "".join(f" --set '{name}={value!r}'" for name, value in changed.items())
+        return "\n".join([*lines, *_essential(self.result.trace)])
 
 
-def shrunk(seed: int, scenario: Scenario | None = None, job_of: JobOf = ledger_job) -> Failure:
-    """The smallest failure that can be found in a bounded number of runs."""
+def shrunk(
+    seed: int,
+    scenario: Scenario | None = None,
+    script: Script | None = None,
+    job_of: JobOf = ledger_job,
+) -> Failure:
+    """The smallest failure of the same promise that can be found in a bounded number of runs."""
     smallest = scenario or Scenario.drawn(chance(seed, "scenario"))
-    first = run_seed(seed, scenario=smallest, job_of=job_of)
+    first = run_seed(seed, scenario=smallest, script=script, job_of=job_of)
     assert first.violation is not None, f"seed {seed} does not fail"
     budget = iter(range(RUNS_MAX))
 
     def fails(scenario: Scenario, script: Script) -> bool:
         if next(budget, None) is None:
             return False
-        return run_seed(seed, scenario=scenario, script=script, job_of=job_of).violation is not None
+        found = run_seed(seed, scenario=scenario, script=script, job_of=job_of).violation
+        assert first.violation is not None
+        return found is not None and found.promise == first.violation.promise
 
-    script: Script = first.struck
-    for simpler in _simpler(smallest):
-        if fails(simpler, script):
+    kept: Script = first.struck
+    for simpler in _without_decisions(smallest):
+        if fails(simpler, kept):
             smallest = simpler
-    script = _fewer(script, partial(fails, smallest))
+    kept = _fewer(kept, partial(fails, smallest))
     for changes in _SIMPLER:
         simpler = replace(smallest, **changes)
-        if simpler != smallest and fails(simpler, script):
+        if simpler != smallest and fails(simpler, kept):
             smallest = simpler
-    result = run_seed(seed, scenario=smallest, script=script, job_of=job_of, traced=True)
-    return Failure(seed, smallest, script, result)
+    kept = _fewer(kept, partial(fails, smallest))
+    result = run_seed(seed, scenario=smallest, script=kept, job_of=job_of, traced=True)
+    return Failure(seed, smallest, kept, result)
 
 
-def _simpler(scenario: Scenario) -> Iterator[Scenario]:
-    """Without the decisions that no script holds."""
+def _essential(trace: Sequence[str]) -> Iterator[str]:
+    """The events at which things took a turn, those around them, and the last ones."""
+    last = len(trace) - LAST_SHOWN
+    turns = [number for number, event in enumerate(trace) if number >= last or _TURNS.search(event)]
+    shown = {near for turn in turns for near in range(turn - AROUND_SHOWN, turn + AROUND_SHOWN + 1)}
+    hidden = 0
+    for number, event in enumerate(trace):
+        if number in shown:
+            if hidden:
+                yield f"          … {hidden} more"
+            hidden = 0
+            yield event
+        else:
+            hidden += 1
+
+
+def _without_decisions(scenario: Scenario) -> Iterator[Scenario]:
+    """Without what goes wrong between store calls, which no script holds."""
     yield replace(scenario, rates=FaultRates(second_driver=scenario.rates.second_driver))
     yield replace(scenario, rates=FaultRates(superseded=scenario.rates.superseded))
     yield replace(scenario, rates=FaultRates())

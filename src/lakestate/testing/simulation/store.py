@@ -81,7 +81,7 @@ class SimulatedStore:
 
     def put(self, path: str, data: Data) -> ObjectInfo:
         """Write the object."""
-        before = self._objects.get(checked_path(path))
+        before = self._objects.get(path if path in self._objects else checked_path(path))
         self._objects[path] = (StoredObject(bytes(data), Version(str(next(self._versions)))), self.now_ms())
         if self.observer is not None:
             self.observer.written(self, path, bytes(data), None if before is None else before[0].data)
@@ -117,7 +117,8 @@ class SimulatedStore:
 
     def paths(self, prefix: str = "", after: str = "", count_max: int | None = None) -> builtins.list[str]:
         """The next paths of a listing in pages."""
-        found = sorted(path for path in self._objects if path.startswith(prefix) and path > after)
+        found = [path for path in self._objects if path.startswith(prefix) and path > after]
+        found.sort()
         return found[:count_max]
 
     def delete_many(self, paths: Iterable[str]) -> None:
@@ -147,8 +148,9 @@ class SimulatedStore:
         return path in self._objects
 
     def _found(self, path: str) -> tuple[StoredObject, int]:
-        found = self._objects.get(checked_path(path))
+        found = self._objects.get(path)
         if found is None:
+            checked_path(path)
             raise NotFoundError("no such object", object_name=f"{self.url}/{path}")
         return found
 

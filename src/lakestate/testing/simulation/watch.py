@@ -15,10 +15,10 @@ from lakestate.protocol.metadata import CompletionStatus, Manifest
 from lakestate.protocol.paths import ObjectKind, ObjectName, recognise
 from lakestate.protocol.records import BoundaryRecord, GenerationRecord, TagRecord
 from lakestate.protocol.values import Epoch
-from lakestate.tables.job_objects import JobObjects
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.chance import chance
 from lakestate.testing.simulation.cluster import JOB_ID
+from lakestate.testing.simulation.objects import SimulatedObjects
 from lakestate.testing.simulation.oracle import output_rows, restored_state, same_rows
 from lakestate.testing.simulation.process import Process
 from lakestate.testing.simulation.store import SimulatedStore
@@ -28,6 +28,11 @@ _PREFIX = f"{JOB_ID}/"
 _IMMUTABLE = frozenset(
     (ObjectKind.MANIFEST, ObjectKind.SUBTASK_METADATA, ObjectKind.DATA, ObjectKind.EPOCH_RECORD)
 )
+
+
+OUTPUT = "OUTPUT"
+MOMENTS = ("MANIFEST", "EPOCH_RECORD", "COMMITTED", "BOUNDARY", "SUBTASK_METADATA", OUTPUT)
+"""Writes between which a protocol is most easily caught unawares."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Watch:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._objects = JobObjects(world.state, JOB_ID)
+        self._objects = SimulatedObjects(world.state, JOB_ID)
         self._checks = chance(world.seed, "checks")
         self.published: dict[Epoch, PublishedEpoch] = {}
         self.fence = 0
@@ -57,7 +62,12 @@ class Watch:
         self._tags: dict[str, Epoch] = {}
         """Those that protect: created while their epoch could still be opened."""
         self._fence_at_manifest: dict[str, int] = {}
+        self._files_of: dict[str, tuple[str, ...]] = {}
+        """What a metadata object names: read once, since a name has one content for ever."""
+        self._restored: dict[Epoch, dict[str, list[dict[str, Any]]]] = {}
+        """Epochs that were restored and found right. What they need neither changes nor goes away."""
         self._visible: dict[str, list[dict[str, Any]]] = {}
+        self._moment: tuple[str, int] | None = None
         world.state.observer = world.output.observer = self
         world.watch = self
 
@@ -80,6 +90,15 @@ class Watch:
         """All rows of output that readers see."""
         return [row for rows in self._visible.values() for row in rows]
 
+    def await_moment(self, kind: str, nth: int) -> None:
+        """From here on wait for the nth write of a kind of object, one of `MOMENTS`."""
+        self._moment = (kind, nth)
+
+    @property
+    def is_moment(self) -> bool:
+        """Whether what was waited for has come."""
+        return self._moment is None
+
     def retained(self) -> list[Epoch]:
         """The epochs that must be restorable now."""
         kept = set(self._tags.values())
@@ -98,8 +117,10 @@ class Watch:
         """Judge what was written."""
         if store is self._world.output:
             self._shown(path, data, before)
+            self._come(OUTPUT)
             return
         name = recognise(path.removeprefix(_PREFIX))
+        self._come(name.kind.name)
         if name.kind in _IMMUTABLE and before is not None and before != data:
             self._world.fail("a name is never used for two contents", path)
         match name.kind:
@@ -132,14 +153,24 @@ class Watch:
         for epoch in self.retained():
             if name.path in self.published[epoch].needs:
                 self._world.fail("no object that a retained epoch needs is deleted", f"{path} of {epoch}")
-        if name.kind is ObjectKind.EPOCH_RECORD and name.epoch is not None:
-            self.published.pop(name.epoch, None)
+        if name.kind is ObjectKind.EPOCH_RECORD and name.epoch in self.published:
+            del self.published[name.epoch]
+            self._world.counts["epochs collected"] += 1
+
+    def _come(self, kind: str) -> None:
+        if self._moment is not None and self._moment[0] == kind:
+            nth = self._moment[1] - 1
+            self._moment = (kind, nth) if nth else None
+            if not nth:
+                self._world.scheduler.interrupt()
 
     def check_restorable(self, epoch: Epoch) -> dict[str, list[dict[str, Any]]]:
-        """Restore an epoch at a random parallelism, and compare every row with the oracle."""
+        """Restore an epoch at a random parallelism, once, and compare every row with the oracle."""
+        if epoch in self._restored:
+            return self._restored[epoch]
         world, job = self._world, self._world.job
         promised = self.published[epoch]
-        parallelism = self._checks.randint(1, 4)
+        parallelism = self._checks.choice((1, 1, 2, 3, 4))
         found = restored_state(world, epoch, parallelism)
         expected = job.state(job.rows[: promised.offset], promised.manifest.watermark_us)
         for table, rows in (expected or {}).items():
@@ -148,6 +179,7 @@ class Watch:
                 where = f"table {table} of epoch {epoch} at parallelism {parallelism}"
                 world.fail("every retained epoch has exactly the oracle's state", f"{where}: {difference}")
         world.counts["epochs restored"] += 1
+        self._restored[epoch] = found
         return found
 
     def _claimed(self, data: bytes, path: str) -> None:
@@ -200,12 +232,15 @@ class Watch:
     def _needs(self, manifest: Manifest) -> Iterator[str]:
         """Everything that a manifest leads to; a violation if something is not there."""
         for entry in (subtask for operator in manifest.operators for subtask in operator.subtasks):
-            self._check_there(entry.metadata.path, manifest.epoch)
-            yield entry.metadata.path
-            for table in self._objects.read_subtasks([entry])[0].tables:
-                for file in table.files:
-                    self._check_there(file.path, manifest.epoch)
-                    yield file.path
+            metadata = entry.metadata.path
+            self._check_there(metadata, manifest.epoch)
+            yield metadata
+            if metadata not in self._files_of:
+                tables = self._objects.read_subtasks([entry])[0].tables
+                self._files_of[metadata] = tuple(file.path for table in tables for file in table.files)
+            for path in self._files_of[metadata]:
+                self._check_there(path, manifest.epoch)
+                yield path
 
     def _check_there(self, path: str, epoch: Epoch) -> None:
         if not self._world.state.contains(_PREFIX + path):
@@ -221,6 +256,8 @@ class Watch:
             self._world.fail("offsets never go back", f"{found.offset} after {before.offset}")
         if (found.manifest.watermark_us or 0) < (before.manifest.watermark_us or 0):
             self._world.fail("the watermark never goes back", f"epoch {epoch}")
+        if _parallelism(found.manifest) != _parallelism(before.manifest):
+            self._world.counts["rescaled"] += 1
 
     def _committed(self, name: ObjectName) -> None:
         if name.epoch is not None and name.epoch >= self.oldest and name.epoch not in self.published:
@@ -249,3 +286,7 @@ class Watch:
                     "no row of output is twice, early or made up",
                     f"{dict(row)} {found[row]} times in {offset} rows ({times} too many), last in {path}",
                 )
+
+
+def _parallelism(manifest: Manifest) -> dict[str, int]:
+    return {operator.operator_id: len(operator.subtasks) for operator in manifest.operators}

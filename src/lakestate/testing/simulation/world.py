@@ -31,6 +31,10 @@ HOSTS = ("host-a", "host-b")
 class BrokenPromiseError(AssertionError):
     """A promise was broken."""
 
+    def __init__(self, promise: str, found: object) -> None:
+        super().__init__(f"{promise}: {found}")
+        self.promise = promise
+
 
 class World:
     """Everything that the actors of one run share."""
@@ -90,7 +94,7 @@ class World:
     def fail(self, promise: str, found: object) -> None:
         """A promise is broken: remember the first, and end the run."""
         if self.violation is None:
-            self.violation = BrokenPromiseError(f"{promise}: {found}")
+            self.violation = BrokenPromiseError(promise, found)
             self.note(f"VIOLATION {promise}: {found}")
         self.scheduler.stop()
 
@@ -114,14 +118,16 @@ class World:
         for process in self.processes:
             if process.host == host and not process.crashed:
                 process.crash(f"with {host}")
-        if self._caches is not None:
+        if self._caches is not None and (self._caches / host).exists():
             shutil.rmtree(self._caches / host, ignore_errors=True)
+            self.counts["caches lost"] += 1
 
     def deliver_late(self, process: Process, operation: Operation, path: str, act: Callable[[], Any]) -> None:
         """A request that arrives when nobody waits for it any more."""
 
         def arrive() -> None:
-            self.scheduler.sleep(1 + int(self.work.random() * LATE_MS))
+            # While the caller still looks around, or long after it has gone.
+            self.scheduler.sleep(1 + int(self.work.random() * self.work.choice(LATE_MS)))
             self.note(f"{process.name:<12} {operation.value} {path}  ** arrives late")
             try:
                 act()

@@ -1,0 +1,67 @@
+"""What the retained epochs of a job refer to, remembered: published metadata never changes.
+
+Without it every retention would read the metadata of all retained epochs again, though only the newest
+is new. Remembered is, for each object, the newest epoch that needs it: that takes memory for every
+object that is referred to, not for every object of every epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from lakestate.protocol.resolve import Damaged
+from lakestate.protocol.values import Epoch
+
+PATHS_MAX = 1_000_000
+"""Some 300 MB. With more, everything is forgotten and read again."""
+
+ReadReferences = Callable[[Epoch], frozenset[str] | Damaged]
+
+
+class KnownReferences:
+    """The references of one job's epochs, for one driver. Not shared between threads."""
+
+    def __init__(self, paths_max: int = PATHS_MAX) -> None:
+        self._paths_max = paths_max
+        self._read: set[Epoch] = set()
+        self._newest: dict[str, Epoch] = {}
+
+    def of(
+        self, epochs: Iterable[Epoch], boundary: Epoch, read: ReadReferences
+    ) -> Mapping[Epoch, Collection[str] | Damaged]:
+        """What must be kept for each of these epochs. Those from the boundary on are all among them.
+
+        An object that several epochs from the boundary on need is named for the newest of them only.
+        Damage is never remembered, so it is looked for again the next time.
+        """
+        epochs = sorted(epochs)
+        self._forget_before(boundary)
+        if not self._read.issubset(epochs):
+            # A published epoch is gone: what it alone was remembered for may be needed by older ones.
+            self._read, self._newest = set(), {}
+        found: dict[Epoch, set[str] | frozenset[str] | Damaged] = {}
+        for epoch in epochs:
+            if epoch in self._read:
+                found[epoch] = set()
+                continue
+            references = read(epoch)
+            found[epoch] = references
+            if epoch >= boundary and not isinstance(references, Damaged):
+                found[epoch] = set()
+                self._remember(epoch, references)
+        for path, epoch in self._newest.items():
+            named = found[epoch]
+            assert isinstance(named, set), "what is remembered was read"
+            named.add(path)
+        if len(self._newest) > self._paths_max:
+            self._read, self._newest = set(), {}
+        return found
+
+    def _remember(self, epoch: Epoch, references: frozenset[str]) -> None:
+        self._read.add(epoch)
+        self._newest.update(dict.fromkeys(references, epoch))
+
+    def _forget_before(self, boundary: Epoch) -> None:
+        if any(epoch < boundary for epoch in self._read):
+            self._read = {epoch for epoch in self._read if epoch >= boundary}
+            self._newest = {path: epoch for path, epoch in self._newest.items() if epoch >= boundary}

@@ -1,0 +1,85 @@
+"""How far a query of Spark's has come with a sink, and whether a batch follows. No I/O.
+
+Spark numbers the batches of a query from 0, and runs the last one again if it died before it had
+written down that the batch was done. An epoch says in its manifest which batch it holds; so a batch
+that is published already is recognised, however often it comes back.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from lakestate.errors import CorruptionError, IncompatibleStateError
+from lakestate.protocol.metadata import Manifest, SourceOffsets
+
+BATCHES = "batches"
+"""The name of the only source of such a job: the batches of Spark's query."""
+
+
+class BatchPosition(msgspec.Struct, frozen=True):
+    """One batch of one query. The run, which is one start of the query, only says who did it."""
+
+    query_id: str
+    batch_id: int
+    run_id: str
+
+    def offsets(self, watermark_us: int | None) -> SourceOffsets:
+        """The position as a manifest keeps it."""
+        return SourceOffsets(BATCHES, msgspec.json.encode(self).decode(), watermark_us)
+
+    @classmethod
+    def reached_by(cls, manifest: Manifest) -> BatchPosition:
+        """The last batch that an epoch and those before it hold."""
+        where = f"epoch {manifest.epoch} of job {manifest.job_id}"
+        for source in manifest.sources:
+            if source.source == BATCHES:
+                return _decoded(source.offsets, where)
+        raise IncompatibleStateError(
+            "the state is not of a sink that a query writes to",
+            object_name=where,
+            found=f"sources {', '.join(source.source for source in manifest.sources) or 'none'}",
+            expected=BATCHES,
+            action="give the query a stateLocation of its own",
+        )
+
+
+def is_published(reached: BatchPosition | None, batch: BatchPosition, state: str) -> bool:
+    """Whether a batch is in the newest epoch already; False if it is the one to write next.
+
+    >>> first, second = BatchPosition("q", 0, "r"), BatchPosition("q", 1, "r")
+    >>> is_published(None, first, ""), is_published(first, first, ""), is_published(first, second, "")
+    (False, True, False)
+
+    Anything else would lose rows or write them twice, and is refused.
+    """
+    if reached is not None and reached.query_id != batch.query_id:
+        raise IncompatibleStateError(
+            "the state is of another query",
+            object_name=state,
+            found=f"query {batch.query_id}",
+            expected=f"query {reached.query_id}",
+            action="give each query a checkpointLocation and a stateLocation of its own; if Spark's "
+            "checkpoint was deleted, finish the open files and delete the state with it",
+        )
+    if reached is not None and reached.batch_id == batch.batch_id:
+        return True
+    next_batch = 0 if reached is None else reached.batch_id + 1
+    if batch.batch_id != next_batch:
+        raise IncompatibleStateError(
+            "Spark's checkpoint and the state of the sink are not of one time",
+            object_name=state,
+            found=f"batch {batch.batch_id}",
+            expected=f"batch {next_batch}",
+            action="restore both from the same moment, or start with a new checkpointLocation; "
+            "state that was moved is found again with the option jobId",
+        )
+    return False
+
+
+def _decoded(text: str, where: str) -> BatchPosition:
+    try:
+        return msgspec.json.decode(text, type=BatchPosition)
+    except msgspec.MsgspecError as cause:
+        raise CorruptionError(
+            "the position of the query cannot be read", object_name=where, found=str(cause)
+        ) from cause

@@ -1,0 +1,93 @@
+"""Text and bytes beyond two gigabytes in one column, which Arrow counts with 64-bit offsets.
+
+A large run holds them so, in one chunk, because it is searched. Wherever rows go on from there they have
+the declared types again, in as many chunks as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lakestate.tables.arrow_buffers import value_offsets
+
+CHUNK_BYTES_MAX = 1 << 30
+"""Half of what 32-bit offsets can count."""
+
+_WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+_NARROW = {wide: narrow for narrow, wide in _WIDE.items()}
+
+
+def widened(rows: pa.Table) -> pa.Table:
+    """The rows, with 64-bit offsets if they are so many bytes that a column might need them."""
+    if rows.nbytes <= CHUNK_BYTES_MAX:
+        return rows
+    fields = [field.with_type(_WIDE.get(field.type, field.type)) for field in rows.schema]
+    return rows.cast(pa.schema(fields, metadata=rows.schema.metadata))
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array, with 64-bit offsets if it takes them."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if column.type in _WIDE and column.nbytes > CHUNK_BYTES_MAX:
+        column = column.cast(_WIDE[column.type])
+    return column.combine_chunks()
+
+
+def narrowed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows in exactly these types."""
+    if rows.schema.equals(schema):
+        return rows
+    columns = [
+        narrowed_column(column, field.type) for column, field in zip(rows.columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def narrowed_column(column: pa.ChunkedArray | pa.Array, type_: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """A column in a type; text with 64-bit offsets in chunks that each can do without.
+
+    >>> narrowed_column(pa.array(["a", "b"], pa.large_string()), pa.string()).type
+    DataType(string)
+    """
+    if column.type == type_:
+        return column
+    if _NARROW.get(column.type) != type_:
+        return column.cast(type_)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return pa.chunked_array([_counted_anew(part, type_) for chunk in chunks for part in _parts(chunk)], type_)
+
+
+def _counted_anew(part: pa.Array, type_: pa.DataType) -> pa.Array:
+    """An array over the same bytes with 32-bit offsets. A cast refuses offsets that begin beyond those."""
+    offsets, data = value_offsets(part), part.buffers()[2]
+    counted = (offsets - offsets[0]).astype(np.int32)
+    content = pa.py_buffer(b"") if data is None else data.slice(int(offsets[0]), int(counted[-1]))
+    validity = None
+    if part.null_count:
+        valid = part.is_valid().to_numpy(zero_copy_only=False)
+        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [validity, pa.py_buffer(counted), content]
+    return pa.Array.from_buffers(type_, len(part), buffers, part.null_count)
+
+
+def concatenated(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """All rows in these types; one chunk per column, or more where one cannot hold them."""
+    return pa.concat_tables([narrowed(rows, schema) for rows in tables]).combine_chunks()
+
+
+def _parts(chunk: pa.Array) -> list[pa.Array]:
+    """Slices of an array that each hold fewer bytes than 32-bit offsets can count."""
+    offsets = value_offsets(chunk)
+    if not len(chunk) or offsets[-1] - offsets[0] <= CHUNK_BYTES_MAX:
+        return [chunk]
+    parts, start = [], 0
+    while start < len(chunk):
+        stop = int(np.searchsorted(offsets, offsets[start] + CHUNK_BYTES_MAX, side="right")) - 1
+        stop = max(stop, start + 1)
+        parts.append(chunk.slice(start, stop - start))
+        start = stop
+    return parts

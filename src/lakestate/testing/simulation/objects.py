@@ -1,0 +1,31 @@
+"""`SimulatedObjects`: the objects of a job as production reads them, without decoding the same bytes again.
+
+Every read still is a call of the store that may fail, and is verified. Only the step from verified
+bytes to a frozen value, which depends on nothing else, is remembered: it was a sixth of a run's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from lakestate.codec import decode_subtask
+from lakestate.protocol.metadata import SubtaskEntry, SubtaskMetadata
+from lakestate.tables.job_objects import JobObjects
+
+
+class SimulatedObjects(JobObjects):
+    """See `JobObjects` for what each method promises."""
+
+    __slots__ = ()
+
+    def read_subtasks(self, entries: Sequence[SubtaskEntry]) -> list[SubtaskMetadata]:
+        """The metadata of several subtasks."""
+        data = self.read_many_verified([entry.metadata for entry in entries])
+        return [
+            _decoded(item, self.shown(entry.metadata.path), self.job_id)
+            for entry, item in zip(entries, data, strict=True)
+        ]
+
+
+_decoded = lru_cache(maxsize=1024)(decode_subtask)

@@ -1,0 +1,198 @@
+"""One data file against its reference: that it decodes, into the declared columns, and holds what is said.
+
+Rows are read a row group at a time where the reference knows them, so that memory does not follow
+the size of the file. Raises the errors that restoring would raise; `ContradictionError` where the
+bytes are as they were written and still are not what the reference says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from lakestate.codec.untrusted import UNDECODABLE
+from lakestate.errors import CorruptionError
+from lakestate.protocol.key_ranges import ALL_KEYS, KEY_MAX, KeyRange
+from lakestate.protocol.metadata import TableConfig, TableType
+from lakestate.protocol.values import FileRef, ObjectRef, TimeRange
+from lakestate.storage.store import ByteRange
+from lakestate.tables.context import TableContext
+from lakestate.tables.global_keyed_files import read_entries
+from lakestate.tables.job_objects import JobObjects
+from lakestate.tables.key_equality import same_keys
+from lakestate.tables.layout import RunLayout
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
+from lakestate.tables.partial_read import read_blocks
+from lakestate.tables.run import Run
+from lakestate.tables.run_files import open_run
+from lakestate.tables.run_parquet import decode_run
+
+STREAM_BYTES = 8 << 20
+"""A large object is read in pieces of this size to take its checksum."""
+
+
+class ContradictionError(CorruptionError):
+    """An object is as it was written, and does not fit what refers to it."""
+
+
+def check_data_file(file: FileRef, config: TableConfig, context: TableContext) -> None:
+    """Raise if a file is not what its reference and its table say. No cache is looked at."""
+    if config.table_type is TableType.GLOBAL_KEYED:
+        _check_entries(file, config, context)
+        return
+    if file.blocks:
+        check_checksum(file.object_ref, context.objects)
+    if (file.state_version, file.schema_fingerprint) == (config.state_version, config.schema_fingerprint):
+        _check_run(file, RunLayout(config), context)
+    else:
+        _check_other_version(file, config, context)
+
+
+def check_checksum(ref: ObjectRef, objects: JobObjects) -> None:
+    """Raise if a large object has other bytes than its reference says. It is read in pieces."""
+    size = objects.store.head(objects.full(ref.path)).size_bytes
+    if size != ref.size_bytes:
+        # Says what is wrong, in the words that a restoring subtask would use.
+        objects.read_verified(ref)
+    digest = xxhash.xxh3_64()
+    for start in range(0, size, STREAM_BYTES):
+        span = ByteRange(start, min(STREAM_BYTES, size - start))
+        digest.update(objects.read_ranges(ref, [span])[0])
+    if digest.intdigest() != ref.checksum:
+        objects.read_verified(ref)
+
+
+@dataclass
+class _Seen:
+    """What the rows of a file add up to."""
+
+    row_count: int = 0
+    removed_count: int = 0
+    keys: KeyRange | None = None
+    times: list[TimeRange] = field(default_factory=list)
+
+    def add(self, run: Run) -> None:
+        if not len(run):
+            return
+        found = run.key_range
+        assert found is not None
+        self.row_count += len(run)
+        self.removed_count += 0 if run.removed is None else int(run.removed.sum())
+        self.keys = found if self.keys is None else KeyRange(self.keys.first, found.last)
+        if run.times_us is not None:
+            self.times.append(TimeRange(int(run.times_us.min()), int(run.times_us.max())))
+
+    @property
+    def time_range(self) -> TimeRange | None:
+        if not self.times:
+            return None
+        return TimeRange(min(each.first_us for each in self.times), max(each.last_us for each in self.times))
+
+
+def _check_run(file: FileRef, layout: RunLayout, context: TableContext) -> None:
+    shown, seen = context.objects.shown(file.path), _Seen()
+    for keys in _pieces(file):
+        run = open_run(replace(file, valid_keys=keys), layout, context)
+        _check_order(run, shown)
+        seen.add(run)
+    found = (seen.row_count, seen.removed_count, seen.keys, seen.time_range)
+    expected = (file.row_count, file.removed_count, file.keys, file.times)
+    names = ("rows", "removed rows", "keys", "times")
+    for name, one, other in zip(names, found, expected, strict=True):
+        _expect(one, other, f"a data file holds other {name} than its reference says", shown)
+
+
+def _pieces(file: FileRef) -> Iterator[KeyRange]:
+    """Key ranges that together are all keys, each of them of about one row group."""
+    start = 0
+    for block in file.blocks[:-1]:
+        if start <= block.keys.last < KEY_MAX:
+            yield KeyRange(start, block.keys.last)
+            start = block.keys.last + 1
+    yield ALL_KEYS if start == 0 else KeyRange(start, KEY_MAX)
+
+
+def _check_order(run: Run, shown: str) -> None:
+    """Rows are found by searching: the hashes must be those of the keys, and ascend."""
+    if len(run) == 0:
+        return
+    keys, hashes = run.layout.hashes(run.key_columns)
+    stored = run.keys if run.hashes is None else run.hashes
+    is_right = np.array_equal(keys, run.keys) and np.array_equal(keys if hashes is None else hashes, stored)
+    _expect(is_right, True, "a data file holds hashes that are not those of its keys", shown)
+    fine = keys if hashes is None else hashes
+    same = keys[1:] == keys[:-1]
+    ascends = bool(np.all((keys[1:] > keys[:-1]) | (same & (fine[1:] >= fine[:-1]))))
+    _expect(ascends, True, "a data file is not in the order of its keys", shown)
+    if run.layout.config.table_type is TableType.KEYED:
+        places = np.flatnonzero(same & (fine[1:] == fine[:-1]))
+        _expect(_any_equal(run, places), False, "a data file holds a key twice", shown)
+
+
+def _any_equal(run: Run, places: np.ndarray) -> bool:
+    """Whether a row at one of the places has the same key as the row after it."""
+    if not len(places):
+        return False
+    first, second = pa.array(places), pa.array(places + 1)
+    left = [pc.take(column, first) for column in run.key_columns]
+    right = [pc.take(column, second) for column in run.key_columns]
+    return bool(same_keys(left, right).any())
+
+
+def _check_other_version(file: FileRef, config: TableConfig, context: TableContext) -> None:
+    """Only the code that declares the migration knows the columns: what can be said without it."""
+    shown, count = context.objects.shown(file.path), 0
+    for rows, metadata in _decoded(file, context.objects, shown):
+        identity = CheckpointParquetMetadata.from_key_values(metadata, shown)
+        identity.check(config, shown)
+        _expect(identity.state_version, file.state_version, "a data file is of another state version", shown)
+        count += rows.num_rows
+    _expect(count, file.row_count, "a data file holds other rows than its reference says", shown)
+
+
+def _decoded(
+    file: FileRef, objects: JobObjects, shown: str
+) -> Iterator[tuple[pa.Table, dict[bytes, bytes] | None]]:
+    if not file.blocks:
+        data = pa.py_buffer(objects.read_verified(file.object_ref))
+        rows = decode_run(data, shown, file.row_count)
+        yield rows, rows.schema.metadata
+    for index in range(len(file.blocks)):
+        rows, metadata = read_blocks(file, [index], objects)
+        yield rows, None if metadata is None else dict(metadata)
+
+
+def _check_entries(file: FileRef, config: TableConfig, context: TableContext) -> None:
+    shown = context.objects.shown(file.path)
+    for stored in read_entries([file], config, context):
+        removed = sum(value is None for value in stored.values)
+        found = (len(stored.keys), removed, stored.state_version)
+        expected = (file.row_count, file.removed_count, file.state_version)
+        names = ("entries", "removed entries", "state version")
+        for name, one, other in zip(names, found, expected, strict=True):
+            _expect(one, other, f"a data file has other {name} than its reference says", shown)
+        for data in (*stored.keys, *(value for value in stored.values if value is not None)):
+            _check_message(data, shown)
+
+
+def _check_message(data: bytes, shown: str) -> None:
+    try:
+        msgspec.msgpack.decode(data)
+    except msgspec.ValidationError:
+        # It is MessagePack, of a value that only its declared type can make a Python object of.
+        return
+    except UNDECODABLE as cause:
+        raise CorruptionError(
+            "an entry cannot be decoded", object_name=shown, found=str(cause)[:200]
+        ) from cause
+
+
+def _expect(found: object, expected: object, summary: str, shown: str) -> None:
+    if found != expected:
+        raise ContradictionError(summary, object_name=shown, found=found, expected=expected)

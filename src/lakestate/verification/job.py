@@ -1,0 +1,301 @@
+"""`verify`: read everything that a job's retained epochs need, and say what is wrong with it.
+
+Nothing is written, not even to the run cache. A job may run meanwhile: what retention takes away
+under us is no damage, so the boundary is read again before anything is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from lakestate.ambient import Ambient
+from lakestate.coordinator.epoch_plan import decode_pre_commits
+from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
+from lakestate.protocol.metadata import Manifest, SubtaskMetadata
+from lakestate.protocol.paths import BOUNDARY, ObjectKind, recognise
+from lakestate.protocol.values import Epoch, ObjectRef, TaskInfo
+from lakestate.sinks.sink import Sink
+from lakestate.storage.parallel import InlineExecutor, is_one_at_a_time
+from lakestate.tables.backing_store import BackingStore
+from lakestate.tables.context import TableContext
+from lakestate.tables.job_objects import JobObjects
+from lakestate.verification.data_files import check_data_file
+from lakestate.verification.ledger import STATE_ERRORS, Ledger, flaw_of
+from lakestate.verification.records import Records, check_records, read_records
+from lakestate.verification.report import (
+    DanglingOutput,
+    EpochVerdict,
+    Fate,
+    Finding,
+    Orphan,
+    Problem,
+    Standing,
+    VerificationReport,
+)
+from lakestate.verification.sink_output import SinkOutput
+from lakestate.verification.tree import NamedFile, Tree
+
+THREADS_DEFAULT = 8
+_SINK_ATTEMPTS = 3
+"""A running job may publish while its unfinished output is looked at; then it is looked at again."""
+
+
+def verify(
+    backend: BackingStore,
+    job_id: str,
+    *,
+    sinks: Mapping[str, Sink] | None = None,
+    threads: int = THREADS_DEFAULT,
+) -> VerificationReport:
+    """Verify a whole job: existence, size, checksum, content and cross-references of everything.
+
+    With the job's `sinks`, by id, their unfinished output is verified as well. So many files are
+    read at a time as there are `threads`; of a large file one row group is in memory. Raises
+    NotFoundError if there is no such job, and StorageUnavailableError if the store does not answer.
+
+    >>> import lakestate as ls
+    >>> backend = ls.ParquetBackend("memory://docs-verify")
+    >>> task = ls.TaskInfo(job_id="job", operator_id="op")
+    >>> tables = ls.TableManager.load(task, [ls.GlobalKeyedTable("t", key=str, value=int)], backend, None)
+    >>> tables.global_keyed("t").insert("total", 42)
+    >>> done = tables.checkpoint(epoch=1, min_epoch=1, watermark=None, then_stop=False)
+    >>> record = backend.write_checkpoint_metadata("job", 1, [done])
+    >>> report = ls.verify(backend, "job")
+    >>> report.is_clean, report.restorable
+    (True, (Epoch(1),))
+    """
+    if threads < 1:
+        raise InvalidInputError("reading takes a thread", found=threads)
+    with _threads(threads) as pool:
+        return _Verification(_Uncached(backend), job_id, dict(sinks or {}), pool).report()
+
+
+def _threads(count: int) -> Executor:
+    if is_one_at_a_time():
+        return InlineExecutor()
+    return ThreadPoolExecutor(count, thread_name_prefix="lakestate-verify")
+
+
+@dataclass(frozen=True)
+class _Uncached:
+    """A backing store whose cache is not looked at, and not filled."""
+
+    backend: BackingStore
+
+    @property
+    def ambient(self) -> Ambient:
+        return self.backend.ambient
+
+    @property
+    def cache(self) -> None:
+        return None
+
+    def objects(self, job_id: str) -> JobObjects:
+        return self.backend.objects(job_id)
+
+    def load_checkpoint_metadata(self, job_id: str, epoch: Epoch) -> Manifest:
+        return self.backend.load_checkpoint_metadata(job_id, epoch)
+
+    def write_operator_checkpoint_metadata(self, metadata: SubtaskMetadata) -> ObjectRef:
+        raise AssertionError("a verification writes nothing")
+
+
+class _Verification:
+    """One verification of one job."""
+
+    def __init__(self, backend: _Uncached, job_id: str, sinks: dict[str, Sink], pool: Executor) -> None:
+        self._backend = backend
+        self._objects = backend.objects(job_id)
+        self._sinks = sinks
+        self._pool = pool
+        self._ledger = Ledger(self._objects)
+        self._tree = Tree(self._ledger, pool)
+        self._manifests: dict[Epoch, Manifest] = {}
+
+    def report(self) -> VerificationReport:
+        # Listed first: whatever is referred to later than that is not taken for an orphan.
+        listed = self._listed()
+        if not listed:
+            raise NotFoundError("no such job", object_name=self._objects.shown(""))
+        records = read_records(self._ledger, listed)
+        for epoch, record in records.epochs.items():
+            manifest = self._tree.read_epoch(record)
+            if manifest is not None:
+                self._manifests[epoch] = manifest
+        list(self._pool.map(self._check_file, self._tree.files.values()))
+        check_records(self._ledger, records, self._manifests, listed)
+        output, dangling = self._check_output(records)
+        self._forgive_tags()
+        retained = self._still_retained(records)
+        kept = frozenset(retained)
+        self._ledger.forget_unless_needed(kept)
+        findings = tuple(self._ledger.findings(kept))
+        return VerificationReport(
+            url=f"{self._objects.store.url}/{self._objects.job_id}",
+            findings=(*findings, *output),
+            orphans=tuple(self._orphans(listed, records)),
+            dangling=tuple(dangling),
+            epochs=tuple(_verdict(epoch, findings, records) for epoch in retained),
+            checked=dict(self._ledger.checked),
+            bytes_read=self._ledger.bytes_read,
+        )
+
+    def _listed(self) -> dict[str, int]:
+        prefix = self._objects.full("")
+        return {info.path.removeprefix(prefix): info.size_bytes for info in self._objects.store.list(prefix)}
+
+    def _check_file(self, named: NamedFile) -> None:
+        ledger, file = self._ledger, named.file
+        task = TaskInfo(self._objects.job_id, named.operator_id)
+        context = TableContext(task, self._objects, None, self._backend.ambient, None, 0)
+        try:
+            check_data_file(file, named.config, context)
+            ledger.read(file.path, file.size_bytes)
+        except STATE_ERRORS as error:
+            # Which of size, checksum and content it is, the bytes tell.
+            if ledger.verified(file.object_ref) is not None:
+                ledger.blame(file.path, flaw_of(error))
+
+    def _check_output(self, records: Records) -> tuple[list[Finding], list[DanglingOutput]]:
+        findings: list[Finding] = []
+        dangling: list[DanglingOutput] = []
+        try:
+            dangling += self._dangling_state()
+        except STATE_ERRORS as error:
+            findings.append(_unreadable(error, self._objects.store.url))
+        for sink_id, sink in sorted(self._sinks.items()):
+            found, unused = self._check_sink(sink_id, sink, records)
+            findings += found
+            dangling += unused
+        return findings, dangling
+
+    def _check_sink(
+        self, sink_id: str, sink: Sink, records: Records
+    ) -> tuple[list[Finding], list[DanglingOutput]]:
+        """Look at a sink's output until nothing was published meanwhile, or nothing is wrong."""
+        found: tuple[list[Finding], list[DanglingOutput]] = [], []
+        newest = records.newest
+        for _ in range(_SINK_ATTEMPTS):
+            if newest is None:
+                return found
+            found = self._sink_output(sink_id, sink, newest)
+            epochs = self._objects.list_epochs()
+            if not found[0] or not epochs or epochs[-1] == newest:
+                return found
+            newest = epochs[-1]
+        # It publishes faster than we look, so it has what it needs.
+        return [], found[1]
+
+    def _sink_output(
+        self, sink_id: str, sink: Sink, epoch: Epoch
+    ) -> tuple[list[Finding], list[DanglingOutput]]:
+        files = sink.file_sink()
+        if files is None:
+            return [], []
+        try:
+            record = self._objects.read_epoch(epoch)
+            if record is None:
+                return [], []
+            manifest = self._objects.read_manifest(record)
+            self._check_is_sink(manifest, sink_id)
+            pre_commits = [
+                data
+                for pre_commit in manifest.sinks
+                if pre_commit.sink_id == sink_id
+                for data in decode_pre_commits(pre_commit.data, record.manifest.path)
+            ]
+            is_committed = self._objects.is_marked_committed(epoch)
+            task = TaskInfo(self._objects.job_id, sink_id)
+            output = SinkOutput.read(
+                task, files, self._backend, epoch, pre_commits, is_committed=is_committed
+            )
+        except STATE_ERRORS as error:
+            if isinstance(error, _NoSuchSinkError):
+                raise
+            # What of it is an object of the job is reported already.
+            return ([_unreadable(error, files.url)] if self._ledger.is_clean else []), []
+        try:
+            findings = list(output.findings())
+            return findings, list(output.dangling(self._objects.job_id))
+        except STATE_ERRORS as error:
+            return [_unreadable(error, files.url)], []
+
+    def _check_is_sink(self, manifest: Manifest, sink_id: str) -> None:
+        if manifest.operator(sink_id) is None:
+            raise _NoSuchSinkError(
+                f"epoch {manifest.epoch} of job {manifest.job_id} has no such sink",
+                object_name=sink_id,
+                found=", ".join(known.operator_id for known in manifest.operators) or "no operator",
+                action="pass the sinks by the ids they have in the job",
+            )
+
+    def _dangling_state(self) -> Iterable[DanglingOutput]:
+        store = self._objects.store
+        for found in store.uploads.list_dangling(self._objects.full("")):
+            name = f"{store.url}/{found.upload.path}"
+            yield DanglingOutput(name, found.upload.token, Standing.NOT_USED, started_ms=found.started_ms)
+
+    def _forgive_tags(self) -> None:
+        """A tag that is gone by now was taken back: its epoch could not be tagged any more."""
+        for path in self._ledger.flawed(ObjectKind.TAG):
+            try:
+                self._objects.store.head(self._objects.full(path))
+            except NotFoundError:
+                self._ledger.forgive(path)
+
+    def _still_retained(self, records: Records) -> tuple[Epoch, ...]:
+        """The epochs that are kept now. Retention may have gone on since we began."""
+        epochs = {*records.retained, *self._lost(records)}
+        if records.is_everything_retained:
+            return tuple(sorted(epochs))
+        boundary = self._objects.read_boundary()
+        if boundary is None or boundary.record == records.boundary:
+            return tuple(sorted(epochs))
+        self._ledger.forgive(BOUNDARY)
+        tagged = {tag.epoch for tag in self._objects.read_tags()}
+        return tuple(sorted(each for each in epochs if each >= boundary.record.oldest or each in tagged))
+
+    def _lost(self, records: Records) -> list[Epoch]:
+        """Epochs that should have a record and have none."""
+        names = map(recognise, self._ledger.flawed(ObjectKind.EPOCH_RECORD))
+        return [name.epoch for name in names if name.epoch and name.epoch not in records.published]
+
+    def _orphans(self, listed: Mapping[str, int], records: Records) -> Iterable[Orphan]:
+        needed, unknown = self._ledger.needed(), self._ledger.hides_references()
+        for path, size_bytes in sorted(listed.items()):
+            name = recognise(path)
+            if path in needed or name.kind in _NEVER_ORPHANS:
+                continue
+            if name.kind is ObjectKind.COMMITTED and name.epoch in records.epochs:
+                continue
+            if name.kind is ObjectKind.FOREIGN:
+                fate = Fate.NEVER
+            elif unknown:
+                fate = Fate.UNKNOWN
+            else:
+                is_past = records.boundary is not None and name.epoch and name.epoch < records.oldest
+                fate = Fate.NEXT_RETENTION if is_past else Fate.LATER
+            yield Orphan(self._objects.shown(path), name.kind.value, size_bytes, fate, name.epoch)
+
+
+class _NoSuchSinkError(InvalidInputError):
+    """The caller asks for a sink that the job does not have."""
+
+
+def _unreadable(error: LakestateError, otherwise: str) -> Finding:
+    name = error.object_name or otherwise
+    return Finding(name, "unfinished output", Problem.UNREADABLE, error.summary, error.expected or "")
+
+
+_NEVER_ORPHANS = frozenset((ObjectKind.FENCE, ObjectKind.BOUNDARY, ObjectKind.TAG))
+
+
+def _verdict(epoch: Epoch, findings: Iterable[Finding], records: Records) -> EpochVerdict:
+    reasons = tuple(
+        f"{finding.kind} {finding.problem.value}: {finding.object_name}"
+        for finding in findings
+        if epoch in finding.epochs
+    )
+    return EpochVerdict(epoch, reasons, records.tags_of(epoch), epoch in records.committed)

@@ -1,0 +1,194 @@
+"""The account of a verification: what was read, what is wrong with it, and which epochs need it.
+
+Many threads write to it. It keeps names and flaws, never contents, so it grows with the number of
+objects and not with their size.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import xxhash
+
+from lakestate.errors import (
+    CorruptionError,
+    IncompatibleStateError,
+    InvalidInputError,
+    LakestateError,
+    NotFoundError,
+)
+from lakestate.protocol.paths import ObjectKind, recognise
+from lakestate.protocol.values import Epoch, ObjectRef
+from lakestate.tables.job_objects import JobObjects
+from lakestate.verification.data_files import ContradictionError
+from lakestate.verification.report import Finding, Problem
+
+T = TypeVar("T")
+
+STATE_ERRORS = (CorruptionError, IncompatibleStateError, InvalidInputError, NotFoundError)
+"""What reading a damaged object raises. That a store does not answer is no finding: it is raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """What is wrong with one object."""
+
+    problem: Problem
+    found: str = ""
+    expected: str = ""
+    consequence: str = ""
+
+
+class Ledger:
+    """What is known of the objects of a job."""
+
+    def __init__(self, objects: JobObjects) -> None:
+        self.objects = objects
+        self.checked: Counter[str] = Counter()
+        self.bytes_read = 0
+        self._lock = threading.Lock()
+        self._flaws: dict[str, list[Flaw]] = {}
+        self._epochs: dict[str, set[Epoch]] = {}
+        self._users: dict[str, set[str]] = {}
+
+    def read(self, path: str, size_bytes: int) -> None:
+        """An object was read."""
+        with self._lock:
+            self.checked[recognise(path).kind.value] += 1
+            self.bytes_read += size_bytes
+
+    def blame(self, path: str, flaw: Flaw) -> None:
+        """Something is wrong with an object."""
+        with self._lock:
+            known = self._flaws.setdefault(path, [])
+            if flaw not in known:
+                known.append(flaw)
+
+    @property
+    def is_clean(self) -> bool:
+        """True if nothing is wrong with any object so far."""
+        return not self._flaws
+
+    def forgive(self, path: str) -> None:
+        """What was wrong with an object is right by now."""
+        self._flaws.pop(path, None)
+
+    def flawed(self, kind: ObjectKind) -> list[str]:
+        """The objects of a kind that something is wrong with."""
+        return [path for path in self._flaws if recognise(path).kind is kind]
+
+    def is_flawed(self, path: str) -> bool:
+        """Whether anything is wrong with an object."""
+        return path in self._flaws
+
+    def needed_by_epoch(self, path: str, epoch: Epoch) -> None:
+        """Restoring an epoch needs an object."""
+        with self._lock:
+            self._epochs.setdefault(path, set()).add(epoch)
+
+    def needed_by_object(self, path: str, user: str) -> None:
+        """Whoever needs the object `user` needs this one."""
+        with self._lock:
+            self._users.setdefault(path, set()).add(user)
+
+    def needed(self) -> frozenset[str]:
+        """All objects that something refers to."""
+        return frozenset((*self._epochs, *self._users))
+
+    def epochs_of(self, path: str) -> frozenset[Epoch]:
+        """The epochs that cannot be restored without an object."""
+        direct = self._epochs.get(path, set())
+        return frozenset(direct.union(*(self._epochs.get(user, ()) for user in self._users.get(path, ()))))
+
+    def verified(self, ref: ObjectRef) -> bytes | None:
+        """The bytes of a referenced object; None, and a flaw, if they are not what the reference says."""
+        try:
+            data = self.objects.store.get(self.objects.full(ref.path)).data
+        except NotFoundError:
+            self.blame(ref.path, Flaw(Problem.MISSING, expected=f"{ref.size_bytes} bytes"))
+            return None
+        self.read(ref.path, len(data))
+        flaw = _flaw_of_bytes(data, ref)
+        if flaw is not None:
+            self.blame(ref.path, flaw)
+            return None
+        return data
+
+    def attempt(self, path: str, act: Callable[[], T], consequence: str = "") -> T | None:
+        """What `act` gives; None, and a flaw of the object, if it cannot be read."""
+        try:
+            return act()
+        except STATE_ERRORS as error:
+            self.blame(path, replace(flaw_of(error), consequence=consequence))
+            return None
+
+    def findings(self, retained: Collection[Epoch]) -> Iterable[Finding]:
+        """What is wrong, in order of path."""
+        for path, flaws in sorted(self._flaws.items()):
+            kind = recognise(path).kind
+            epochs = tuple(sorted(epoch for epoch in self.epochs_of(path) if epoch in retained))
+            for flaw in flaws:
+                yield Finding(
+                    object_name=self.objects.shown(path),
+                    kind=kind.value,
+                    problem=flaw.problem,
+                    found=flaw.found,
+                    expected=flaw.expected,
+                    epochs=epochs,
+                    consequence=flaw.consequence,
+                )
+
+    def forget_unless_needed(self, retained: Collection[Epoch]) -> None:
+        """Drop flaws of objects that only epochs needed which have been collected in the meantime."""
+        for path in list(self._flaws):
+            epochs = self.epochs_of(path)
+            if epochs and epochs.isdisjoint(retained):
+                del self._flaws[path]
+
+    def hides_references(self) -> bool:
+        """Whether something cannot be read that may name further objects."""
+        return any(
+            recognise(path).kind in _NAMES_OTHERS
+            and any(flaw.problem not in (Problem.CONTRADICTION, Problem.OUTDATED) for flaw in flaws)
+            for path, flaws in self._flaws.items()
+        )
+
+
+_NAMES_OTHERS = frozenset(
+    (
+        ObjectKind.EPOCH_RECORD,
+        ObjectKind.MANIFEST,
+        ObjectKind.SUBTASK_METADATA,
+        ObjectKind.TAG,
+        ObjectKind.BOUNDARY,
+    )
+)
+
+
+def flaw_of(error: LakestateError) -> Flaw:
+    """An error that reading raised, as a flaw."""
+    told = error.summary if error.found is None else f"{error.summary} ({error.found})"
+    match error:
+        case NotFoundError():
+            return Flaw(Problem.MISSING)
+        case ContradictionError():
+            return Flaw(Problem.CONTRADICTION, told, error.expected or "")
+        case IncompatibleStateError():
+            return Flaw(Problem.NEWER_FORMAT, told, error.expected or "")
+        case _ if "another's place" in error.summary or error.summary.startswith("not the "):
+            return Flaw(Problem.MISPLACED, told, error.expected or "")
+        case _:
+            return Flaw(Problem.UNREADABLE, told, error.expected or "")
+
+
+def _flaw_of_bytes(data: bytes, ref: ObjectRef) -> Flaw | None:
+    if len(data) != ref.size_bytes:
+        return Flaw(Problem.SIZE, f"{len(data)} bytes", f"{ref.size_bytes} bytes")
+    checksum = xxhash.xxh3_64_intdigest(data)
+    if checksum != ref.checksum:
+        return Flaw(Problem.CHECKSUM, f"xxh3 {checksum:016x}", f"xxh3 {ref.checksum:016x}")
+    return None

@@ -1,0 +1,212 @@
+"""The JSON records of a job: each for itself, and all against each other.
+
+A record that was lost or set back to an older version is still a good record, or none; only the
+others tell. The fence is read last: what was published before must be known to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.paths import BOUNDARY, FENCE, ObjectKind, recognise
+from lakestate.protocol.records import BoundaryRecord, CommittedRecord, EpochRecord, TagRecord
+from lakestate.protocol.values import Epoch, Generation
+from lakestate.verification.ledger import Flaw, Ledger
+from lakestate.verification.report import Problem
+
+NO_START = "no driver can start"
+NO_RETENTION = "retention deletes nothing"
+COMMITTED_AGAIN = "the commit is done again, which is harmless"
+
+
+@dataclass
+class Records:
+    """What the records of a job say."""
+
+    boundary: BoundaryRecord | None = None
+    published: frozenset[Epoch] = frozenset()
+    """The epochs that have a record, readable or not."""
+    epochs: dict[Epoch, EpochRecord] = field(default_factory=dict)
+    tags: dict[str, TagRecord] = field(default_factory=dict)
+    """The readable ones, by path."""
+    committed: set[Epoch] = field(default_factory=set)
+    is_everything_retained: bool = False
+    """True if the boundary or a tag cannot be read: any epoch may be one that is kept."""
+
+    @property
+    def oldest(self) -> Epoch:
+        """The oldest epoch that is kept without a tag."""
+        return Epoch(1) if self.boundary is None else self.boundary.oldest
+
+    @property
+    def newest(self) -> Epoch | None:
+        """The newest published epoch."""
+        return max(self.published, default=None)
+
+    def is_retained(self, epoch: Epoch) -> bool:
+        """Whether retention must keep an epoch."""
+        if self.is_everything_retained or epoch >= self.oldest:
+            return True
+        return any(tag.epoch == epoch for tag in self.tags.values())
+
+    @property
+    def retained(self) -> tuple[Epoch, ...]:
+        """The epochs that have a record and are kept."""
+        return tuple(epoch for epoch in sorted(self.published) if self.is_retained(epoch))
+
+    def tags_of(self, epoch: Epoch) -> tuple[str, ...]:
+        """The names that an epoch has."""
+        return tuple(sorted(tag.name for tag in self.tags.values() if tag.epoch == epoch))
+
+
+def read_records(ledger: Ledger, listed: Mapping[str, int]) -> Records:
+    """Read the boundary, the epoch records and the tags."""
+    objects, records = ledger.objects, Records()
+    if BOUNDARY in listed:
+        ledger.read(BOUNDARY, listed[BOUNDARY])
+    found = ledger.attempt(BOUNDARY, objects.read_boundary, NO_START)
+    records.boundary = None if found is None else found.record
+    records.is_everything_retained = ledger.is_flawed(BOUNDARY)
+    records.published = frozenset(objects.list_epochs())
+    _read_tags(ledger, listed, records)
+    for epoch in records.retained:
+        path = objects.paths.epoch_record(epoch)
+        ledger.read(path, listed.get(path, 0))
+        ledger.needed_by_epoch(path, epoch)
+        record = ledger.attempt(path, partial(objects.read_epoch, epoch))
+        if record is not None:
+            records.epochs[epoch] = record
+            _read_marker(ledger, listed, record, records)
+    return records
+
+
+def _read_tags(ledger: Ledger, listed: Mapping[str, int], records: Records) -> None:
+    for path in (path for path in listed if recognise(path).kind is ObjectKind.TAG):
+        ledger.read(path, listed[path])
+        tag = ledger.attempt(path, partial(ledger.objects.read_tag, path), NO_RETENTION)
+        if tag is not None:
+            records.tags[path] = tag
+        records.is_everything_retained |= ledger.is_flawed(path)
+
+
+def _read_marker(ledger: Ledger, listed: Mapping[str, int], record: EpochRecord, records: Records) -> None:
+    objects, epoch = ledger.objects, record.epoch
+    path = objects.paths.committed(epoch)
+    marker = ledger.attempt(path, partial(objects.read_committed, epoch), COMMITTED_AGAIN)
+    if marker is not None:
+        ledger.read(path, listed.get(path, 0))
+        expected = CommittedRecord(objects.job_id, epoch, record.generation, record.manifest)
+        if marker == expected:
+            records.committed.add(epoch)
+        else:
+            told = f"epoch {marker.epoch}, generation {marker.generation}"
+            ledger.blame(path, Flaw(Problem.MISPLACED, told, f"the marker of epoch {epoch}", COMMITTED_AGAIN))
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What epochs have left behind, whether or not they still have a record."""
+
+    marked: frozenset[Epoch]
+    """Those with a commit marker."""
+    with_manifest: frozenset[Epoch]
+    parents: frozenset[Epoch]
+    """Those that another epoch came after."""
+
+    @classmethod
+    def found(cls, manifests: Mapping[Epoch, Manifest], listed: Collection[str]) -> _Left:
+        names = [recognise(path) for path in listed]
+        of_kind = {
+            kind: frozenset(name.epoch for name in names if name.kind is kind and name.epoch)
+            for kind in (ObjectKind.COMMITTED, ObjectKind.MANIFEST)
+        }
+        parents = frozenset(each.parent for each in manifests.values() if each.parent is not None)
+        return cls(of_kind[ObjectKind.COMMITTED], of_kind[ObjectKind.MANIFEST], parents)
+
+
+def check_records(
+    ledger: Ledger, records: Records, manifests: Mapping[Epoch, Manifest], listed: Collection[str]
+) -> None:
+    """Blame records that are lost, or older than what others say."""
+    left = _Left.found(manifests, listed)
+    _check_tags(ledger, records, left)
+    _check_boundary(ledger, records, left)
+    for epoch, told in _lost_epochs(ledger, records, left).items():
+        path = ledger.objects.paths.epoch_record(epoch)
+        ledger.needed_by_epoch(path, epoch)
+        consequence = NO_START if records.newest is None or epoch > records.newest else ""
+        ledger.blame(path, Flaw(Problem.MISSING, told, consequence=consequence))
+    _check_order(ledger, records)
+    _check_fence(ledger, records)
+
+
+def _check_tags(ledger: Ledger, records: Records, left: _Left) -> None:
+    for path, tag in records.tags.items():
+        record = records.epochs.get(tag.epoch)
+        if tag.epoch not in records.published and tag.epoch not in left.with_manifest:
+            told = f"epoch {tag.epoch}, which has no record"
+            ledger.blame(path, Flaw(Problem.CONTRADICTION, told, "a published epoch"))
+        elif record is not None and record.manifest != tag.manifest:
+            told = f"manifest {tag.manifest.path}"
+            ledger.blame(path, Flaw(Problem.CONTRADICTION, told, record.manifest.path))
+
+
+def _check_boundary(ledger: Ledger, records: Records, left: _Left) -> None:
+    gone = left.parents - records.published - left.with_manifest
+    if records.boundary is None:
+        if gone and not ledger.is_flawed(BOUNDARY):
+            told = f"epoch {max(gone)} was collected"
+            ledger.blame(BOUNDARY, Flaw(Problem.MISSING, told, "a boundary after it"))
+        return
+    oldest = records.boundary.oldest
+    if oldest not in records.published and oldest not in left.with_manifest:
+        told = f"epoch {oldest}, of which nothing is left"
+        ledger.blame(BOUNDARY, Flaw(Problem.OUTDATED, told, "a published epoch"))
+
+
+def _lost_epochs(ledger: Ledger, records: Records, left: _Left) -> dict[Epoch, str]:
+    """Epochs that must have had a record and have none, with what tells so."""
+    oldest = records.oldest
+    if ledger.is_flawed(BOUNDARY):
+        # What lies before all that is left may have been collected.
+        oldest = min(records.published, default=oldest)
+    evidence = {epoch: "the epoch's commit marker" for epoch in left.marked if epoch >= oldest}
+    known = {tag.epoch for tag in records.tags.values()}
+    if records.boundary is not None:
+        known.add(records.boundary.oldest)
+    for epoch in sorted(left.with_manifest):
+        if epoch in known or (epoch in left.parents and epoch >= oldest):
+            evidence.setdefault(epoch, "the epoch's manifest, and what came after it")
+    return {epoch: told for epoch, told in evidence.items() if epoch not in records.published}
+
+
+def _check_order(ledger: Ledger, records: Records) -> None:
+    highest = Generation(1)
+    for epoch, record in sorted(records.epochs.items()):
+        if record.generation < highest:
+            told = f"generation {record.generation}"
+            path = ledger.objects.paths.epoch_record(epoch)
+            ledger.blame(path, Flaw(Problem.CONTRADICTION, told, f"at least {highest}"))
+        highest = max(highest, record.generation)
+
+
+def _check_fence(ledger: Ledger, records: Records) -> None:
+    found = ledger.attempt(FENCE, ledger.objects.read_fence, NO_START)
+    if ledger.is_flawed(FENCE):
+        return
+    seen = [record.generation for record in records.epochs.values()]
+    if records.boundary is not None:
+        seen.append(records.boundary.generation)
+    highest = max(seen, default=0)
+    known = 0 if found is None else found.record.generation
+    if found is not None:
+        ledger.read(FENCE, len(found.record.encode()))
+    if known < highest:
+        problem = Problem.MISSING if found is None else Problem.OUTDATED
+        told = "" if found is None else f"generation {known}"
+        # The next driver gets the next generation, and may not be lower than who published.
+        consequence = NO_START if known + 1 < highest else ""
+        ledger.blame(FENCE, Flaw(problem, told, f"at least generation {highest}", consequence))

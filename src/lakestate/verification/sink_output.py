@@ -1,0 +1,192 @@
+"""The unfinished output of a sink: what the newest epoch refers to must be there, and nothing else should.
+
+Only the newest epoch counts: what older ones had open has been finished since. Output that is
+committed belongs to its readers, and is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from lakestate.errors import CorruptionError, InvalidInputError, LakestateError, NotFoundError
+from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.sinks.destination import LocalPlace, Place, UploadPlace
+from lakestate.sinks.file_names import begun_in, sink_tag
+from lakestate.sinks.file_sink import FileSink
+from lakestate.sinks.local_output import OPEN_FOLDER, LocalOutput
+from lakestate.sinks.open_files import OPEN_FILES, OpenFile, OpenFiles
+from lakestate.sinks.pre_commit import CompletedUpload, FilePreCommit, LocalFile, Part, PreCommit, SmallObject
+from lakestate.storage.store import ObjectStore, UploadId
+from lakestate.tables.backing_store import BackingStore
+from lakestate.tables.manager import TableManager
+from lakestate.verification.report import DanglingOutput, Finding, Problem, Standing
+
+OUTPUT_ERRORS = (CorruptionError, NotFoundError, InvalidInputError)
+_PART = "part of unfinished output"
+_UPLOAD = "unfinished upload"
+_HIDDEN = "hidden file"
+
+
+@dataclass(frozen=True)
+class SinkOutput:
+    """A sink's output as the newest epoch left it."""
+
+    sink_id: str
+    sink: FileSink
+    epoch: Epoch
+    open_files: tuple[OpenFile, ...]
+    pre_commits: tuple[PreCommit, ...]
+    is_committed: bool
+
+    @classmethod
+    def read(
+        cls,
+        task: TaskInfo,
+        sink: FileSink,
+        backend: BackingStore,
+        epoch: Epoch,
+        pre_commits: Sequence[bytes],
+        *,
+        is_committed: bool,
+    ) -> SinkOutput:
+        """Read the records of open files from the sink's state. Raises what restoring it would raise."""
+        tables = TableManager.load(task, sink.tables(), backend, epoch)
+        state = OpenFiles(tables.keyed(OPEN_FILES))
+        records = tuple(state.records())
+        for record in records:
+            state.writer_state(record)
+        decoded = tuple(PreCommit.decode(data) for data in pre_commits)
+        return cls(task.operator_id, sink, epoch, records, decoded, is_committed)
+
+    def findings(self) -> Iterator[Finding]:
+        """Output that is missing or changed."""
+        for record in self.open_files:
+            yield from self._place_findings(record.path, record.place)
+        finished = [file for pre_commit in self.pre_commits for file in pre_commit.finished]
+        for file in () if self.is_committed else finished:
+            yield from self._finished_findings(file)
+
+    def dangling(self, job_id: str) -> Iterator[DanglingOutput]:
+        """Unfinished output of this sink that the newest epoch does not refer to."""
+        tag = sink_tag(job_id, self.sink_id)
+        used = {(record.path, _token(record.place)) for record in self.open_files}
+        for pre_commit in self.pre_commits:
+            used |= {(file.path, _token_of(file)) for file in pre_commit.finished}
+        for path, token, started_ms in self._unfinished():
+            begun = begun_in(path, tag)
+            # A file of which no part was full had no upload yet; the next epoch may have begun one.
+            if begun is None or not used.isdisjoint({(path, token), (path, "")}):
+                continue
+            standing = Standing.DEAD if begun <= self.epoch else Standing.IN_FLIGHT
+            yield DanglingOutput(self._shown(path), token, standing, self.sink_id, started_ms)
+
+    def _unfinished(self) -> Iterator[tuple[str, str, int | None]]:
+        output = self.sink.output
+        if isinstance(output, LocalOutput):
+            known = {_token(record.place): record.path for record in self.open_files}
+            for pre_commit in self.pre_commits:
+                known |= {_token_of(file): file.path for file in pre_commit.finished}
+            yield from ((known.get(name, name), name, None) for name in output.hidden_files())
+            return
+        for found in output.uploads.list_dangling():
+            yield found.upload.path, found.upload.token, found.started_ms
+
+    def _place_findings(self, path: str, place: Place) -> Iterator[Finding]:
+        match place:
+            case LocalPlace(temporary=temporary, position=position, crc32=crc32):
+                # What follows the position was written by an attempt that died, and does not count.
+                yield from self._hidden_findings(temporary, position, crc32)
+            case UploadPlace(token=None):
+                return
+            case UploadPlace(token=token, parts=parts):
+                assert token is not None
+                yield from self._upload_findings(UploadId(path, token), parts)
+            case _:
+                assert_never(place)
+
+    def _finished_findings(self, file: FilePreCommit) -> Iterator[Finding]:
+        match file.content:
+            case SmallObject():
+                return
+            case CompletedUpload(parts=parts):
+                if not self._is_in_place(file):
+                    yield from self._upload_findings(file.content.upload(file.path), parts)
+            case LocalFile(temporary=temporary, crc32=crc32):
+                if not self._is_in_place(file):
+                    yield from self._hidden_findings(temporary, file.size_bytes, crc32, exactly=True)
+            case _:
+                assert_never(file.content)
+
+    def _is_in_place(self, file: FilePreCommit) -> bool:
+        """True if a commit that was cut short has shown the file already."""
+        output = self.sink.output
+        if isinstance(output, LocalOutput):
+            target = output.root / file.path
+            return target.is_file() and target.stat().st_size == file.size_bytes
+        try:
+            return output.head(file.path).size_bytes == file.size_bytes
+        except NotFoundError:
+            return False
+
+    def _upload_findings(self, upload: UploadId, parts: Sequence[Part]) -> Iterator[Finding]:
+        output = self.sink.output
+        assert not isinstance(output, LocalOutput), "an upload is to an object store"
+        try:
+            there = {part.number: Part.of(part) for part in output.uploads.list_parts(upload)}
+        except OUTPUT_ERRORS as error:
+            yield self._lost(error, upload.path)
+            return
+        for part in parts:
+            found = there.get(part.number)
+            if found != part:
+                name = f"{self._shown(upload.path)} (part {part.number} of upload {upload.token})"
+                told = "nothing" if found is None else f"{found.size_bytes} bytes with receipt {found.token}"
+                problem = Problem.MISSING if found is None else Problem.CHECKSUM
+                wanted = f"{part.size_bytes} bytes with receipt {part.token}"
+                yield Finding(name, _PART, problem, told, wanted, consequence=self._consequence)
+
+    def _hidden_findings(
+        self, temporary: str, size_bytes: int, crc32: int | None, *, exactly: bool = False
+    ) -> Iterator[Finding]:
+        output = self.sink.output
+        assert isinstance(output, LocalOutput), "a hidden file is in a directory"
+        name = f"{output.root}/{OPEN_FOLDER}/{temporary}"
+        size = output.size_bytes(temporary)
+        found = output.checksum(temporary, size_bytes)
+        if size is None or found is None or (exactly and size != size_bytes):
+            problem = Problem.MISSING if size is None else Problem.SIZE
+            told = "" if size is None else f"{size} bytes"
+            wanted = f"{size_bytes} bytes"
+            yield Finding(name, _HIDDEN, problem, told, wanted, consequence=self._consequence)
+        elif crc32 is not None and found != crc32:
+            told, wanted = f"CRC-32 {found:08x}", f"CRC-32 {crc32:08x}"
+            yield Finding(name, _HIDDEN, Problem.CHECKSUM, told, wanted, consequence=self._consequence)
+
+    @property
+    def _consequence(self) -> str:
+        return f"output that was begun before epoch {self.epoch} cannot be finished"
+
+    def _lost(self, error: LakestateError, path: str) -> Finding:
+        problem = Problem.MISSING if isinstance(error, NotFoundError) else Problem.UNREADABLE
+        name = error.object_name or self._shown(path)
+        return Finding(name, _UPLOAD, problem, error.summary, consequence=self._consequence)
+
+    def _shown(self, path: str) -> str:
+        output: ObjectStore | LocalOutput = self.sink.output
+        return f"{output.root if isinstance(output, LocalOutput) else output.url}/{path}"
+
+
+def _token(place: Place) -> str:
+    return place.temporary if isinstance(place, LocalPlace) else place.token or ""
+
+
+def _token_of(file: FilePreCommit) -> str:
+    match file.content:
+        case CompletedUpload(token=token) | LocalFile(temporary=token):
+            return token
+        case SmallObject():
+            return ""
+        case _:
+            assert_never(file.content)

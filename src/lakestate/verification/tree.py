@@ -1,0 +1,228 @@
+"""The tree below the retained epochs: epoch record → manifest → subtask metadata → data files.
+
+Each object is read once, however many epochs refer to it. What refers to a data file is checked
+against what was said about it elsewhere; the files themselves are for `data_files`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+
+from lakestate.codec import decode_manifest, decode_subtask
+from lakestate.coordinator.epoch_plan import decode_pre_commits
+from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange, key_range_of
+from lakestate.protocol.metadata import (
+    Manifest,
+    OperatorEntry,
+    StateSummary,
+    SubtaskEntry,
+    SubtaskMetadata,
+    TableConfig,
+    TableFiles,
+    TableType,
+)
+from lakestate.protocol.paths import ObjectKind, recognise
+from lakestate.protocol.records import EpochRecord
+from lakestate.protocol.values import Epoch, FileRef, Generation
+from lakestate.verification.ledger import Flaw, Ledger
+from lakestate.verification.report import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A data file as metadata names it, and the table it belongs to."""
+
+    file: FileRef
+    config: TableConfig
+    operator_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What stays in memory of a metadata object that was read."""
+
+    operator_id: str
+    subtask_index: int
+    parallelism: int
+    key_range: KeyRange
+    epoch: Epoch
+    generation: Generation
+    size_bytes: int
+    checksum: int
+    summary: StateSummary
+
+
+class Tree:
+    """What the retained epochs lead to."""
+
+    def __init__(self, ledger: Ledger, threads: Executor) -> None:
+        self._ledger = ledger
+        self._threads = threads
+        self._metadata: dict[str, _Known | None] = {}
+        self._lock = threading.Lock()
+        self.files: dict[str, NamedFile] = {}
+
+    def read_epoch(self, record: EpochRecord) -> Manifest | None:
+        """Read what an epoch's record leads to, but for the data files."""
+        ledger, path = self._ledger, record.manifest.path
+        ledger.needed_by_epoch(ledger.objects.paths.epoch_record(record.epoch), record.epoch)
+        ledger.needed_by_epoch(path, record.epoch)
+        data = ledger.verified(record.manifest)
+        if data is None:
+            return None
+        job, shown = ledger.objects.job_id, ledger.objects.shown(path)
+        manifest = ledger.attempt(path, lambda: decode_manifest(data, shown, job))
+        if manifest is None:
+            return None
+        for flaw in _manifest_flaws(manifest, record):
+            ledger.blame(path, flaw)
+        for sink in manifest.sinks:
+            ledger.attempt(path, partial(decode_pre_commits, sink.data, shown))
+        entries = [(operator, entry) for operator in manifest.operators for entry in operator.subtasks]
+        for _ in self._threads.map(lambda item: self._read_entry(path, manifest, *item), entries):
+            pass
+        return manifest
+
+    def _read_entry(
+        self, manifest_path: str, manifest: Manifest, operator: OperatorEntry, entry: SubtaskEntry
+    ) -> None:
+        path, ledger = entry.metadata.path, self._ledger
+        ledger.needed_by_epoch(path, manifest.epoch)
+        with self._lock:
+            is_known = path in self._metadata
+        if not is_known:
+            # Two epochs are never read at once, and an epoch names an object once: nobody else is here.
+            known = self._read_metadata(entry)
+            with self._lock:
+                self._metadata[path] = known
+        known = self._metadata[path]
+        if known is not None:
+            for flaw in _entry_flaws(known, manifest, operator, entry):
+                ledger.blame(manifest_path, flaw)
+
+    def _read_metadata(self, entry: SubtaskEntry) -> _Known | None:
+        ledger, ref = self._ledger, entry.metadata
+        data = ledger.verified(ref)
+        if data is None:
+            return None
+        shown = ledger.objects.shown(ref.path)
+        metadata = ledger.attempt(ref.path, lambda: decode_subtask(data, shown, ledger.objects.job_id))
+        if metadata is None:
+            return None
+        for flaw in ledger.attempt(ref.path, lambda: list(_metadata_flaws(metadata))) or ():
+            ledger.blame(ref.path, flaw)
+        for table in metadata.tables:
+            config = metadata.config(table.table)
+            for file in table.files if config is not None else ():
+                assert config is not None
+                self._name_file(ref.path, NamedFile(_whole(file), config, metadata.operator_id))
+        files = [file for table in metadata.tables for file in table.files]
+        return _Known(
+            metadata.operator_id,
+            metadata.subtask_index,
+            metadata.parallelism,
+            metadata.key_range,
+            metadata.epoch,
+            metadata.generation,
+            ref.size_bytes,
+            ref.checksum,
+            StateSummary(
+                len(files), sum(file.row_count for file in files), sum(file.size_bytes for file in files)
+            ),
+        )
+
+    def _name_file(self, user: str, named: NamedFile) -> None:
+        path = named.file.path
+        self._ledger.needed_by_object(path, user)
+        with self._lock:
+            known = self.files.setdefault(path, named)
+            if named.config.state_version == named.file.state_version:
+                # The declaration that the file was written under says most about it.
+                self.files[path] = replace(known, config=named.config)
+        if known.file != named.file:
+            found = f"{path} as {_described(named.file)}"
+            self._ledger.blame(user, Flaw(Problem.CONTRADICTION, found, _described(known.file)))
+
+
+def _whole(file: FileRef) -> FileRef:
+    """A reference without what is different for each of its holders."""
+    return replace(file, valid_keys=ALL_KEYS, valid_from_us=None, unknown_fields=b"")
+
+
+def _described(file: FileRef) -> str:
+    return f"{file.size_bytes} bytes, xxh3 {file.checksum:016x}, {file.row_count} rows of epoch {file.epoch}"
+
+
+def _manifest_flaws(manifest: Manifest, record: EpochRecord) -> Iterator[Flaw]:
+    found = f"epoch {manifest.epoch} of generation {manifest.generation}"
+    expected = f"epoch {record.epoch} of generation {record.generation}"
+    if found != expected:
+        yield Flaw(Problem.MISPLACED, found, expected)
+    if manifest.parent is not None and manifest.parent >= manifest.epoch:
+        yield _contradiction(f"parent {manifest.parent}", f"an epoch before {manifest.epoch}")
+    names = [operator.operator_id for operator in manifest.operators]
+    if len(set(names)) != len(names):
+        yield _contradiction(f"operators {sorted(names)}", "each operator once")
+    for operator in manifest.operators:
+        indices = [entry.subtask_index for entry in operator.subtasks]
+        if indices != list(range(operator.parallelism)):
+            expected = f"each of {operator.parallelism} subtasks once"
+            yield _contradiction(f"subtasks {indices} of {operator.operator_id}", expected)
+
+
+def _entry_flaws(
+    known: _Known, manifest: Manifest, operator: OperatorEntry, entry: SubtaskEntry
+) -> Iterator[Flaw]:
+    """What a manifest says about a metadata object, and what the object says itself."""
+    said = (operator.operator_id, entry.subtask_index, operator.parallelism, entry.key_range)
+    found = (known.operator_id, known.subtask_index, known.parallelism, known.key_range)
+    if said != found:
+        yield _contradiction(f"{entry.metadata.path} as that of {said}", str(found))
+    if known.epoch > manifest.epoch or known.generation > manifest.generation:
+        found_in = f"{entry.metadata.path} of epoch {known.epoch}, generation {known.generation}"
+        yield _contradiction(found_in, f"at most epoch {manifest.epoch}, generation {manifest.generation}")
+    if (known.size_bytes, known.checksum) != (entry.metadata.size_bytes, entry.metadata.checksum):
+        yield _contradiction(f"another size or checksum of {entry.metadata.path}", "that of earlier epochs")
+    summary = replace(entry.summary, bytes_written=0)
+    if summary != known.summary:
+        yield _contradiction(f"{entry.metadata.path} summed up as {summary}", str(known.summary))
+
+
+def _metadata_flaws(metadata: SubtaskMetadata) -> Iterator[Flaw]:
+    if metadata.key_range != key_range_of(metadata.subtask_index, metadata.parallelism):
+        yield _contradiction(f"{metadata.key_range}", f"that of subtask {metadata.subtask_index}")
+    for table in metadata.tables:
+        config = metadata.config(table.table)
+        if config is None or config.table_type is not table.table_type:
+            yield _contradiction(f"files of table {table.table}", "a table that is declared so")
+            continue
+        for file in table.files:
+            yield from _file_flaws(file, table, config, metadata)
+
+
+def _file_flaws(
+    file: FileRef, table: TableFiles, config: TableConfig, metadata: SubtaskMetadata
+) -> Iterator[Flaw]:
+    name = recognise(file.path)
+    folder = f"/operator-{metadata.operator_id}/{table.table}-"
+    if name.kind is not ObjectKind.DATA or folder not in file.path:
+        yield _contradiction(f"the file {file.path}", f"one of …{folder}…")
+    # What was merged is named after the epoch that swapped it in, and may count as of an earlier one.
+    elif not file.epoch <= (name.epoch or 0) <= metadata.epoch or file.generation > metadata.generation:
+        yield _contradiction(f"{file.path} of epoch {file.epoch}", f"at most epoch {metadata.epoch}")
+    if file.state_version > config.state_version:
+        yield _contradiction(
+            f"{file.path} of version {file.state_version}", f"at most {config.state_version}"
+        )
+    if table.table_type is not TableType.GLOBAL_KEYED and not metadata.key_range.contains(file.valid_keys):
+        yield _contradiction(f"{file.valid_keys} of {file.path}", f"keys in {metadata.key_range}")
+    if file.blocks and sum(block.row_count for block in file.blocks) != file.row_count:
+        yield _contradiction(f"row groups of {file.path}", f"{file.row_count} rows in all")
+
+
+def _contradiction(found: str, expected: str) -> Flaw:
+    return Flaw(Problem.CONTRADICTION, found, expected)

@@ -1,0 +1,368 @@
+"""The life of a query: triggers, stopping, failing, and going on where another driver's epoch stands."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.support.pipelines import (
+    events,
+    read_output,
+    read_stream,
+    run_available,
+    spark_totals,
+    state_rows,
+    wait_for,
+    write_input,
+)
+from tests.support.totals import Totals
+
+import lakestate as ls
+from lakestate.errors import NotFoundError
+from lakestate.protocol.metadata import CompletionStatus, NamedBytes
+from lakestate.sinks.committer import FileCommitter
+from lakestate.spark import query as query_module
+from lakestate.spark.offsets import METADATA, rebuild
+from lakestate.testing.faults import Fault, FaultyStore, Hook, Operation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOB = "totals"
+DEADLINE_S = 60
+
+
+class Job:
+    """Totals per user and a copy of all rows; drivers of it share nothing but the store."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.files: list[pa.Table] = []
+
+    def give(self) -> None:
+        """One more input file."""
+        self.files.append(events(len(self.files), 100))
+        write_input(self.folder / "in", len(self.files) - 1, self.files[-1])
+
+    def backend(self, hook: Hook | None = None) -> ls.ParquetBackend:
+        """A driver's own, with something that happens at calls of its store. Subtasks are not affected."""
+        backend = ls.ParquetBackend(f"file://{self.folder}/checkpoints", cache_dir=self.folder / "cache")
+        if hook is not None:
+            vars(backend)["_store"] = FaultyStore(backend._store, hook)
+        return backend
+
+    def pipeline(
+        self, hook: Hook | None = None, files_per_batch: int = 1, roll: ls.Roll | None = None
+    ) -> ls.Pipeline:
+        pipeline = ls.Pipeline(JOB, self.backend(hook), parallelism=2)
+        rows = pipeline.source(read_stream(self.spark, self.folder / "in", files_per_batch=files_per_batch))
+        rows.key_by("user").apply("totals", Totals())
+        rows.sink("out", ls.ParquetSink(f"file://{self.folder}/out", roll=roll or ls.Roll()))
+        return pipeline
+
+    def manifest(self) -> Any:
+        return self.backend().load_checkpoint_metadata(JOB)
+
+    def check(self) -> None:
+        """State and output of a drained job are those of all input, once."""
+        found = state_rows(self.backend(), JOB, "totals", Totals(), "totals")
+        assert found == spark_totals(self.spark, self.folder / "in")
+        rows = pa.concat_tables(self.files).to_pylist()
+        assert sorted(read_output(self.folder / "out"), key=str) == sorted(rows, key=str)
+
+
+@pytest.fixture
+def job(spark: SparkSession, tmp_path: Path) -> Job:
+    job = Job(spark, tmp_path)
+    job.give()
+    return job
+
+
+class Fails(Totals):
+    def process_batch(self, batch, ctx):
+        raise ZeroDivisionError("nothing to divide by")
+
+
+class TestTriggers:
+    def test_available_now_makes_an_epoch_of_every_batch_and_ends(self, job: Job) -> None:
+        job.give()
+        run_available(job.pipeline(), drain=True)
+        assert (job.manifest().epoch, job.manifest().status) == (3, CompletionStatus.FINAL)
+        job.check()
+
+    def test_once_makes_one_epoch_of_all_there_is_and_ends(self, job: Job) -> None:
+        job.give()
+        query = job.pipeline().start(trigger={"once": True})
+        assert query.awaitTermination(DEADLINE_S)
+        query.stop(drain=True)
+        assert job.manifest().epoch == 2
+        job.check()
+
+    def test_processing_time_goes_on_until_it_is_stopped(self, job: Job) -> None:
+        query = job.pipeline().start(trigger={"processingTime": "100 milliseconds"})
+        wait_for(lambda: query.lastProgress is not None, query)
+        job.give()
+        wait_for(lambda: query.lastProgress.epoch == 2, query)
+        assert query.isActive
+        query.stop(drain=True)
+        assert not query.isActive
+        job.check()
+
+
+class TestStopping:
+    def test_stopping_again_changes_nothing_and_draining_later_still_drains(self, job: Job) -> None:
+        query = job.pipeline().start()
+        wait_for(lambda: query.lastProgress is not None, query)
+        query.stop()
+        query.stop()
+        assert query.awaitTermination() is True
+        assert query.exception() is None
+        assert (job.manifest().epoch, job.manifest().status) == (1, CompletionStatus.COMPLETE)
+        query.stop(drain=True)
+        query.stop(drain=True)
+        assert (job.manifest().epoch, job.manifest().status) == (2, CompletionStatus.FINAL)
+        job.check()
+
+    def test_what_failed_cannot_be_drained_and_says_why(self, job: Job) -> None:
+        pipeline = ls.Pipeline(JOB, job.backend(), parallelism=2)
+        pipeline.source(read_stream(job.spark, job.folder / "in")).key_by("user").apply("totals", Fails())
+        query = pipeline.start()
+        with pytest.raises(ls.OperatorError, match="ZeroDivisionError"):
+            query.awaitTermination(DEADLINE_S)
+        with pytest.raises(ls.OperatorError, match="ZeroDivisionError"):
+            query.stop(drain=True)
+        query.stop()
+        assert isinstance(query.exception(), ls.OperatorError)
+        with pytest.raises(NotFoundError):
+            job.manifest()
+
+    def test_a_stop_waits_for_an_epoch_that_fails_under_it(self, job: Job) -> None:
+        reached, stops = threading.Event(), threading.Event()
+
+        def fail_once_stopping(operation: Operation, path: str) -> Fault:
+            if operation is Operation.CREATE and path.endswith("epochs/0000000001.json"):
+                reached.set()
+                assert stops.wait(DEADLINE_S)
+                return Fault.UNAVAILABLE
+            return Fault.NONE
+
+        query = job.pipeline(fail_once_stopping).start()
+        assert reached.wait(DEADLINE_S)
+        stopper = threading.Thread(target=query.stop)
+        stopper.start()
+        stops.set()
+        stopper.join(DEADLINE_S)
+        assert not stopper.is_alive()
+        assert isinstance(query.exception(), ls.StorageUnavailableError)
+        run_available(job.pipeline(), drain=True)
+        job.check()
+
+    def test_a_listener_is_told_that_it_cannot_stop_its_own_query(self, job: Job) -> None:
+        queries: list[ls.PipelineQuery] = []
+        is_started = threading.Event()
+
+        class Stops:
+            def on_epoch(self, progress: ls.EpochProgress) -> None:
+                assert is_started.wait(DEADLINE_S)
+                queries[0].stop()
+
+        queries.append(job.pipeline().start(listeners=[Stops()]))
+        is_started.set()
+        with pytest.raises(ls.InvalidInputError, match="cannot be stopped from within its own epoch"):
+            queries[0].awaitTermination(DEADLINE_S)
+        queries[0].stop()
+        assert job.manifest().epoch == 1
+
+    def test_a_start_that_finds_no_new_input_can_be_drained(self, job: Job) -> None:
+        run_available(job.pipeline())
+        run_available(job.pipeline(), drain=True)
+        assert (job.manifest().epoch, job.manifest().status) == (2, CompletionStatus.FINAL)
+        job.check()
+
+    def test_what_spark_refuses_to_start_leaves_nothing_behind(self, job: Job) -> None:
+        from pyspark.errors import AnalysisException
+
+        pipeline = ls.Pipeline(JOB, job.backend(), parallelism=2)
+        counts = read_stream(job.spark, job.folder / "in").groupBy("user").count()
+        pipeline.source(counts).sink("out", ls.ParquetSink(f"file://{job.folder}/out"))
+        with pytest.raises(AnalysisException):
+            pipeline.start(spark_checkpoint=job.folder / "spark")
+        assert list((job.folder / "spark").iterdir()) == []
+
+    def test_a_source_with_state_of_sparks_own_is_refused_before_anything_is_published(
+        self, job: Job
+    ) -> None:
+        pipeline = ls.Pipeline(JOB, job.backend(), parallelism=2)
+        distinct = read_stream(job.spark, job.folder / "in").dropDuplicates(["user"])
+        pipeline.source(distinct).sink("out", ls.ParquetSink(f"file://{job.folder}/out"))
+        with pytest.raises(ls.InvalidInputError, match="has state that Spark keeps"):
+            run_available(pipeline)
+        with pytest.raises(NotFoundError):
+            job.manifest()
+
+
+class TestCommits:
+    def test_an_epoch_whose_commit_fails_stands_and_the_next_start_commits_it(
+        self, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        commits: list[int] = []
+        commit = FileCommitter.commit
+
+        def failing(self: Any, job_id: str, epoch: Any, pre_commits: Any) -> None:
+            commits.append(int(epoch))
+            if len(commits) == 1:
+                raise ls.StorageUnavailableError("the output is not reachable")
+            commit(self, job_id, epoch, pre_commits)
+
+        monkeypatch.setattr(FileCommitter, "commit", failing)
+        query = job.pipeline(roll=ls.Roll(bytes=1, interval=None)).start()
+        with pytest.raises(ls.StorageUnavailableError, match="the output is not reachable"):
+            query.awaitTermination(DEADLINE_S)
+        query.stop()
+        assert (job.manifest().epoch, read_output(job.folder / "out")) == (1, [])
+        job.give()
+        run_available(job.pipeline(), drain=True)
+        assert commits[:2] == [1, 1]
+        job.check()
+
+
+class Race:
+    """An older driver is held before it creates the record of an epoch, until a newer one is there too."""
+
+    def __init__(self, job: Job, epoch: int) -> None:
+        self._job = job
+        self._record = f"epochs/{epoch:010d}.json"
+        self.older_is_held, self._go = threading.Event(), threading.Event()
+
+    def older(self, operation: Operation, path: str) -> Fault:
+        if operation is Operation.CREATE and path.endswith(self._record):
+            self.older_is_held.set()
+            assert self._go.wait(DEADLINE_S)
+        return Fault.NONE
+
+    def newer(self, operation: Operation, path: str) -> Fault:
+        if operation is Operation.CREATE and path.endswith(self._record):
+            self._go.set()
+            record = self._job.folder / "checkpoints" / JOB / self._record
+            wait_until(record.exists)
+        return Fault.NONE
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    waiting = threading.Event()
+    for _ in range(DEADLINE_S * 100):
+        if reached():
+            return
+        waiting.wait(0.01)
+    raise AssertionError("not reached in time")
+
+
+@pytest.fixture
+def two_jvms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if drivers ran in JVMs of their own: inside one, Spark stops an older run of the same query."""
+
+    def rebuild_as_another_query(directory: Path, files: Any) -> None:
+        another = NamedBytes(METADATA, json.dumps({"id": str(uuid.uuid4())}).encode())
+        rebuild(directory, [another if file.name == METADATA else file for file in files])
+
+    monkeypatch.setattr(query_module, "rebuild", rebuild_as_another_query)
+
+
+@pytest.mark.usefixtures("two_jvms")
+class TestTwoDrivers:
+    def test_an_epoch_of_a_fenced_driver_that_came_first_stands_and_the_newer_goes_on_after_it(
+        self, job: Job
+    ) -> None:
+        race = Race(job, 2)
+        older = job.pipeline(race.older).start()
+        wait_for(lambda: older.lastProgress is not None, older)
+        job.give()
+        assert race.older_is_held.wait(DEADLINE_S)
+        # The newer one reads two files at once: of its own epoch nothing may be left, offsets included.
+        job.give()
+        newer = job.pipeline(race.newer, files_per_batch=2).start(trigger={"availableNow": True})
+        with pytest.raises(ls.FencedError):
+            older.awaitTermination(DEADLINE_S)
+        assert newer.awaitTermination(DEADLINE_S)
+        newer.stop(drain=True)
+        older.stop()
+        manifest = job.manifest()
+        assert (manifest.epoch, manifest.generation) == (4, 2)
+        assert job.backend().load_checkpoint_metadata(JOB, 2).generation == 1
+        job.check()
+
+    def test_a_drain_begins_again_after_the_epoch_of_a_fenced_driver_that_came_first(self, job: Job) -> None:
+        race = Race(job, 2)
+        older = job.pipeline(race.older).start()
+        wait_for(lambda: older.lastProgress is not None, older)
+        job.give()
+        assert race.older_is_held.wait(DEADLINE_S)
+        # Out of sight, so that the newer one has nothing to read before it drains.
+        given = job.folder / "in" / "00001.parquet"
+        hidden = given.rename(job.folder / "hidden")
+        newer = job.pipeline(race.newer).start(trigger={"availableNow": True})
+        assert newer.awaitTermination(DEADLINE_S)
+        newer.stop(drain=True)
+        with pytest.raises(ls.FencedError):
+            older.awaitTermination(DEADLINE_S)
+        older.stop()
+        hidden.rename(given)
+        assert (job.manifest().epoch, job.manifest().status) == (3, CompletionStatus.FINAL)
+        job.check()
+
+    def test_a_stop_while_the_query_is_started_again_ends_it(
+        self, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        race, stoppers = Race(job, 2), []
+        rebuild = query_module.rebuild
+
+        def stopped_meanwhile(directory: Path, files: Any) -> None:
+            rebuild(directory, files)
+            if any(file.name == "offsets/1" for file in files):
+                stoppers.append(threading.Thread(target=lambda: newer.stop()))
+                stoppers[0].start()
+
+        older = job.pipeline(race.older).start()
+        wait_for(lambda: older.lastProgress is not None, older)
+        job.give()
+        assert race.older_is_held.wait(DEADLINE_S)
+        monkeypatch.setattr(query_module, "rebuild", stopped_meanwhile)
+        newer = job.pipeline(race.newer).start()
+        assert newer.awaitTermination(DEADLINE_S)
+        stoppers[0].join(DEADLINE_S)
+        assert not stoppers[0].is_alive()
+        older.stop()
+        run_available(job.pipeline(), drain=True)
+        job.check()
+
+    def test_a_query_that_cannot_be_started_again_fails_with_the_reason(
+        self, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        race = Race(job, 2)
+        rebuild = query_module.rebuild
+
+        def failing(directory: Path, files: Any) -> None:
+            rebuild(directory, files)
+            if any(file.name == "offsets/1" for file in files):
+                raise OSError("the disk of Spark's logs is gone")
+
+        older = job.pipeline(race.older).start()
+        wait_for(lambda: older.lastProgress is not None, older)
+        job.give()
+        assert race.older_is_held.wait(DEADLINE_S)
+        monkeypatch.setattr(query_module, "rebuild", failing)
+        newer = job.pipeline(race.newer).start()
+        with pytest.raises(OSError, match="the disk of Spark's logs is gone"):
+            newer.awaitTermination(DEADLINE_S)
+        newer.stop()
+        older.stop()
+        monkeypatch.undo()
+        run_available(job.pipeline(), drain=True)
+        job.check()

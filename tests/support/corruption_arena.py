@@ -1,0 +1,166 @@
+"""What of a job can be damaged, and how that is done and undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from tests.support.corruption_job import JOB, CorruptionJob, World
+from tests.support.mutations_of_bytes import Damage, Original
+
+import lakestate as ls
+from lakestate.coordinator.retain import references_of
+from lakestate.protocol.paths import ObjectKind, recognise
+from lakestate.protocol.resolve import Damaged
+from lakestate.protocol.values import Epoch
+from lakestate.sinks.destination import UploadPlace
+from lakestate.sinks.open_files import OPEN_FILES, OpenFiles
+from lakestate.sinks.pre_commit import CompletedUpload, PreCommit
+from lakestate.tables.manager import TableManager
+
+PREFIX = f"{JOB}/"
+
+
+@dataclass(frozen=True)
+class Target:
+    """An object to damage."""
+
+    kind: str
+    place: str
+    path: str
+    names: tuple[str, ...]
+    """One of these must be in what is said about it."""
+    epochs: tuple[Epoch, ...] = ()
+    """Those that cannot be restored without it."""
+
+
+class Arena:
+    """One world of the job, its targets, and the means to damage them."""
+
+    def __init__(self, job: CorruptionJob, world: World) -> None:
+        self.job, self.world = job, world
+        job.put_back(world)
+        self.newest = max(world.upto)
+        targets = [*self._state_targets(), *self._output_targets(), *self._local_targets()]
+        self.targets: dict[str, list[Target]] = {}
+        for target in targets:
+            self.targets.setdefault(target.kind, []).append(target)
+        self._by_path = {target.path: target for target in targets}
+
+    def original(self, target: Target) -> Original:
+        contents = self._contents(target.place)
+        siblings = [other for other in self.targets[target.kind] if other.path != target.path]
+        if not siblings and target.place == "state":
+            siblings = self.targets["epoch record"]
+        others = [(other.path, contents[other.path]) for other in siblings if other.place == target.place]
+        earlier = list(self.world.history.get(target.path, ()))
+        if target.kind not in ("fence", "retention boundary", "tag"):
+            before = [other for other in siblings if other.path < target.path]
+            earlier += [contents[other.path] for other in before]
+        return Original(contents[target.path], others, earlier)
+
+    def apply(self, target: Target, done: Damage) -> list[Target]:
+        """Damage the object, and the other one if two are swapped; all that is damaged now."""
+        original = self._contents(target.place)[target.path]
+        self._write(target.place, target.path, done.data)
+        if done.swapped_with is None:
+            return [target]
+        self._write(target.place, done.swapped_with, original)
+        return [target, self._by_path[done.swapped_with]]
+
+    def is_there(self, path: str) -> bool:
+        """Whether the state store has an object."""
+        return any(info.path == path for info in self.job.state_client.list(path))
+
+    def put_back(self, damaged: Sequence[Target]) -> None:
+        """Undo it."""
+        for target in damaged:
+            self._write(target.place, target.path, self._contents(target.place)[target.path])
+
+    def _contents(self, place: str) -> Mapping[str, bytes]:
+        worlds = {"state": self.world.state, "output": self.world.output, "local": self.world.local}
+        return worlds[place]
+
+    def _write(self, place: str, path: str, data: bytes | None) -> None:
+        if place == "local":
+            file = self.job.local_root / path
+            file.unlink(missing_ok=True) if data is None else file.write_bytes(data)
+            return
+        client = self.job.state_client if place == "state" else self.job.output_client
+        client.delete([path]) if data is None else client.put(path, data)
+
+    def _state_targets(self) -> Iterator[Target]:
+        job = self.job.backend.objects(JOB)
+        needs: dict[Epoch, frozenset[str]] = {}
+        for epoch in self.world.upto:
+            found = references_of(job, epoch)
+            assert not isinstance(found, Damaged)
+            needs[epoch] = found
+        for full in sorted(self.world.state):
+            path = full.removeprefix(PREFIX)
+            kind = recognise(path).kind
+            epochs = tuple(epoch for epoch, paths in needs.items() if path in paths)
+            if kind in (ObjectKind.FENCE, ObjectKind.BOUNDARY, ObjectKind.TAG):
+                yield Target(kind.value, "state", full, (path,))
+            elif not epochs:
+                yield Target("orphan", "state", full, (path,))
+            elif kind is ObjectKind.COMMITTED:
+                yield Target(kind.value, "state", full, (path,))
+            else:
+                yield Target(_state_kind(path, kind), "state", full, (path,), epochs)
+
+    def _output_targets(self) -> Iterator[Target]:
+        used = self._used_parts()
+        for path in sorted(self.world.output, key=self._order):
+            if path.startswith("_lakestate/lanes/"):
+                yield Target("lane claim", "output", path, (path,))
+            elif path.startswith(".lakestate/uploads/"):
+                token, name = path.split("/")[2:]
+                file, parts = used[token]
+                number = 0 if name == "upload.json" else int(name.removeprefix("part-"))
+                names = (file, path)
+                if number == 0:
+                    yield Target("upload record", "output", path, names)
+                elif number in parts:
+                    yield Target("sink part", "output", path, names)
+                else:
+                    yield Target("part without reference", "output", path, names)
+
+    def _order(self, path: str) -> str:
+        """Tokens of uploads are random: the order that a seed sees must not be."""
+        if not path.startswith(".lakestate/uploads/"):
+            return path
+        token, name = path.split("/")[2:]
+        return f"{self._used_parts()[token][0]}/{name}"
+
+    def _used_parts(self) -> dict[str, tuple[str, set[int]]]:
+        """By upload: its file, and the numbers of the parts that the newest epoch refers to."""
+        used: dict[str, tuple[str, set[int]]] = {}
+        manifest = self.job.backend.load_checkpoint_metadata(JOB, self.newest)
+        task = ls.TaskInfo(JOB, "out")
+        tables = TableManager.load(task, self.job.sinks["out"].tables(), self.job.backend, self.newest)
+        for record in OpenFiles(tables.keyed(OPEN_FILES)).records():
+            assert isinstance(record.place, UploadPlace)
+            assert record.place.token is not None
+            used[record.place.token] = (record.path, {part.number for part in record.place.parts})
+        for sink in (sink for sink in manifest.sinks if sink.sink_id == "out"):
+            for data in msgspec.msgpack.decode(sink.data, type=list[bytes]):
+                for file in PreCommit.decode(data).finished:
+                    assert isinstance(file.content, CompletedUpload)
+                    used[file.content.token] = (file.path, {part.number for part in file.content.parts})
+        return used
+
+    def _local_targets(self) -> Iterator[Target]:
+        for path in sorted(self.world.local):
+            assert path.startswith(".lakestate/open/"), path
+            yield Target("hidden file", "local", path, (Path(path).name,))
+
+
+def _state_kind(path: str, kind: ObjectKind) -> str:
+    if kind is not ObjectKind.DATA:
+        return kind.value
+    table = path.rsplit("/", 1)[1].split("-")[0]
+    kinds = {"totals": "KeyedTable", "recent": "TimeKeyTable", "last": "GlobalKeyedTable"}
+    return f"run of a {kinds.get(table, 'sink')}"

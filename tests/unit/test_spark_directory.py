@@ -1,0 +1,55 @@
+"""The folder of Spark's logs: one for each driver, and nobody else's is touched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lakestate.errors import InvalidInputError
+from lakestate.spark.spark_directory import SparkDirectory
+
+LEFT_BEHIND = """
+import os, signal, sys
+from pathlib import Path
+from lakestate.spark.spark_directory import SparkDirectory
+directory = SparkDirectory(Path(sys.argv[1]), "totals")
+(directory.path / "metadata").write_text("{}")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_two_drivers_of_a_job_on_one_host_have_a_folder_each(tmp_path: Path) -> None:
+    older = SparkDirectory(tmp_path / "spark", "totals")
+    newer = SparkDirectory(tmp_path / "spark", "totals")
+    assert older.path != newer.path
+    assert older.path.is_dir()
+    older.remove()
+    older.remove()
+    assert list((tmp_path / "spark").iterdir()) == [newer.path]
+    newer.remove()
+
+
+def test_what_a_killed_driver_left_is_removed_by_the_next_and_nothing_else_is(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", LEFT_BEHIND, str(tmp_path)], check=False)
+    (left,) = tmp_path.iterdir()
+    for name in ("lakestate-spark-other-x", "offsets"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "lakestate-spark-totals-file").write_text("a file of somebody")
+    (tmp_path / "lakestate-spark-totals-link").symlink_to(tmp_path / "offsets")
+    mine = SparkDirectory(tmp_path, "totals")
+    assert not left.exists()
+    assert sorted(path.name for path in tmp_path.iterdir() if path != mine.path) == [
+        "lakestate-spark-other-x",
+        "lakestate-spark-totals-file",
+        "lakestate-spark-totals-link",
+        "offsets",
+    ]
+
+
+def test_a_place_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInputError, match=r"Spark's logs cannot be kept there: .*/file"):
+        SparkDirectory(tmp_path / "file", "totals")
