@@ -21,8 +21,9 @@ demo: setup ## Run a pipeline on local Spark, kill it, restart it, and show that
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 .PHONY: test
+# Two processes: one takes all that starts Spark, the other begins with the rest.
 test: setup ## Run the tests and doctests; ARGS="-k fence" chooses some
-	@$(BIN)/pytest -q $(ARGS)
+	@$(BIN)/pytest -q -n 2 --dist loadgroup $(ARGS)
 
 .PHONY: lint
 lint: setup ## Check format, style, types and layers

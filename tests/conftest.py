@@ -15,6 +15,19 @@ if TYPE_CHECKING:
     from lakestate.config import StoreConfig
 
 
+# Their tests start programs that start Spark.
+SPARK_PROGRAMS = ("cluster/", "test_demo", "test_pipeline_", "test_sink_data_source")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of several test processes one gets all that starts Spark: two JVMs would be in each other's way."""
+    for item in items:
+        has_session = "spark" in getattr(item, "fixturenames", ())
+        if has_session or any(name in item.path.as_posix() for name in SPARK_PROGRAMS):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """One SeaweedFS for the whole run. A test that kills it must start it again."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.support.pipeline_process import TEST_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Python workers are started by the JVM: they need this interpreter, and this source tree.
     root = Path(__file__).parents[2]
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # They outlive the daemon that forked them: this tells them from those of other runs.
+    os.environ[TEST_RUN] = str(os.getpid())
     os.environ["PYTHONPATH"] = os.pathsep.join([str(root / "src"), str(root), str(Path(__file__).parent)])
     session = (
         SparkSession.builder.appName("lakestate tests")

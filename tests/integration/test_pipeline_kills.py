@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 from tests.support.pipeline_process import (
@@ -28,7 +27,7 @@ from tests.support.pipeline_process import (
     Driver,
     Session,
     TotalsJob,
-    is_python_worker,
+    own_python_workers,
     totals_pipeline,
 )
 from tests.support.pipelines import events, read_output, run_available, state_rows, wait_for
@@ -182,27 +181,15 @@ def test_no_row_is_lost_or_there_twice_after_fifteen_killed_workers(jobs: Any, s
     for _ in range(15):
         query.awaitTermination(choose.uniform(0, EPOCH_S / 2))
         newest = job.newest_epoch()
+        wait_for(lambda: bool(own_python_workers()), query)
         with suppress(ProcessLookupError):
-            os.kill(choose.choice(wait_for_workers(query)), signal.SIGKILL)
+            os.kill(choose.choice(own_python_workers()), signal.SIGKILL)
         # A task may fail four times: a whole epoch lies between two kills.
         reaches(newest + 2)
     query.stop()
     job.feed()
     run_available(totals_pipeline(spark, job.folder, job.folder / "cache"), drain=True)
     job.check_result()
-
-
-def wait_for_workers(query: ls.PipelineQuery) -> list[int]:
-    """The Python daemon and the workers of this process's Spark."""
-    found: list[int] = []
-
-    def is_there() -> bool:
-        children = psutil.Process().children(recursive=True)
-        found[:] = [child.pid for child in children if is_python_worker(child.pid)]
-        return bool(found)
-
-    wait_for(is_there, query)
-    return found
 
 
 @pytest.mark.soak

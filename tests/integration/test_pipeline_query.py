@@ -164,22 +164,6 @@ class TestStopping:
         run_available(job.pipeline(), drain=True)
         job.check()
 
-    def test_a_listener_is_told_that_it_cannot_stop_its_own_query(self, job: Job) -> None:
-        queries: list[ls.PipelineQuery] = []
-        is_started = threading.Event()
-
-        class Stops:
-            def on_epoch(self, progress: ls.EpochProgress) -> None:
-                assert is_started.wait(DEADLINE_S)
-                queries[0].stop()
-
-        queries.append(job.pipeline().start(listeners=[Stops()]))
-        is_started.set()
-        with pytest.raises(ls.InvalidInputError, match="cannot be stopped from within its own epoch"):
-            queries[0].awaitTermination(DEADLINE_S)
-        queries[0].stop()
-        assert job.manifest().epoch == 1
-
     def test_a_start_that_finds_no_new_input_can_be_drained(self, job: Job) -> None:
         run_available(job.pipeline())
         run_available(job.pipeline(), drain=True)
@@ -315,54 +299,4 @@ class TestTwoDrivers:
         older.stop()
         hidden.rename(given)
         assert (job.manifest().epoch, job.manifest().status) == (3, CompletionStatus.FINAL)
-        job.check()
-
-    def test_a_stop_while_the_query_is_started_again_ends_it(
-        self, job: Job, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        race, stoppers = Race(job, 2), []
-        rebuild = query_module.rebuild
-
-        def stopped_meanwhile(directory: Path, files: Any) -> None:
-            rebuild(directory, files)
-            if any(file.name == "offsets/1" for file in files):
-                stoppers.append(threading.Thread(target=lambda: newer.stop()))
-                stoppers[0].start()
-
-        older = job.pipeline(race.older).start()
-        wait_for(lambda: older.lastProgress is not None, older)
-        job.give()
-        assert race.older_is_held.wait(DEADLINE_S)
-        monkeypatch.setattr(query_module, "rebuild", stopped_meanwhile)
-        newer = job.pipeline(race.newer).start()
-        assert newer.awaitTermination(DEADLINE_S)
-        stoppers[0].join(DEADLINE_S)
-        assert not stoppers[0].is_alive()
-        older.stop()
-        run_available(job.pipeline(), drain=True)
-        job.check()
-
-    def test_a_query_that_cannot_be_started_again_fails_with_the_reason(
-        self, job: Job, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        race = Race(job, 2)
-        rebuild = query_module.rebuild
-
-        def failing(directory: Path, files: Any) -> None:
-            rebuild(directory, files)
-            if any(file.name == "offsets/1" for file in files):
-                raise OSError("the disk of Spark's logs is gone")
-
-        older = job.pipeline(race.older).start()
-        wait_for(lambda: older.lastProgress is not None, older)
-        job.give()
-        assert race.older_is_held.wait(DEADLINE_S)
-        monkeypatch.setattr(query_module, "rebuild", failing)
-        newer = job.pipeline(race.newer).start()
-        with pytest.raises(OSError, match="the disk of Spark's logs is gone"):
-            newer.awaitTermination(DEADLINE_S)
-        newer.stop()
-        older.stop()
-        monkeypatch.undo()
-        run_available(job.pipeline(), drain=True)
         job.check()

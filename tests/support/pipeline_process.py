@@ -26,6 +26,8 @@ POLL_S = 0.005
 JOB = "totals"
 RUN, FINISH = "run", "finish"
 PYTHON_DAEMON = "lakestate.spark.python_daemon"
+TEST_RUN = "LAKESTATE_TEST_RUN"
+"""The variable that says which process started Spark."""
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The second compiler of the JVM pays off after minutes; these processes live for seconds."""
 
@@ -119,6 +121,17 @@ def _command_of(pid: int) -> Sequence[str]:
 def is_python_worker(pid: int) -> bool:
     """Whether this is Spark's Python daemon or one of its workers."""
     return bool({"pyspark.daemon", PYTHON_DAEMON} & set(_command_of(pid)))
+
+
+def own_python_workers() -> list[int]:
+    """The Python daemon and the workers of this process's Spark."""
+    return [pid for pid in psutil.pids() if is_python_worker(pid) and _test_run_of(pid) == str(os.getpid())]
+
+
+def _test_run_of(pid: int) -> str | None:
+    with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        return psutil.Process(pid).environ().get(TEST_RUN)
+    return None
 
 
 class Driver(Session):

@@ -27,6 +27,7 @@ from lakestate.tables.schema import arrow_fields, columns_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
 NAME = "lakestate"
@@ -40,7 +41,9 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(LakestateDataSource)
 
 
-def write_stream(frame: DataFrame, *, shuffle_by_partition: int | None = None, **options: Any) -> Any:
+def write_stream(
+    frame: DataFrame, *, shuffle_by_partition: int | None = None, **options: Any
+) -> DataStreamWriter:
     """Spark's writer of a stream, set up for this sink, with everything checked before it starts.
 
     The same as `frame.writeStream.format("lakestate").options(…)`, whose options Spark does not show
