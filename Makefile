@@ -23,7 +23,7 @@ demo: setup ## Run a pipeline on local Spark, kill it, restart it, and show that
 .PHONY: test
 # Two processes: one takes all that starts Spark, the other begins with the rest.
 test: setup ## Run the tests and doctests; ARGS="-k fence" chooses some
-	@$(BIN)/pytest -q -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/pytest -q -n 2 --dist loadscope $(ARGS)
 
 .PHONY: lint
 lint: setup ## Check format, style, types and layers

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,17 +15,26 @@ if TYPE_CHECKING:
     from lakestate.config import StoreConfig
 
 
-# Their tests start programs that start Spark.
-SPARK_PROGRAMS = ("cluster/", "test_demo", "test_pipeline_", "test_sink_data_source")
+SPARK_TESTS = (
+    "tests/cluster/",
+    "integration/test_auction_source",
+    "integration/test_demo",
+    "integration/test_pipeline_",
+    "integration/test_routing_spark",
+    "integration/test_sink_data_source",
+)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Of several test processes one gets all that starts Spark: two JVMs would be in each other's way."""
-    for item in items:
-        has_session = "spark" in getattr(item, "fixturenames", ())
-        if has_session or any(name in item.path.as_posix() for name in SPARK_PROGRAMS):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class SparkTogether(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if any(name in nodeid for name in SPARK_TESTS) else nodeid
+
+    return SparkTogether(config, log)
 
 
 @pytest.fixture(scope="session")
