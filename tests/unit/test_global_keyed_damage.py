@@ -70,7 +70,8 @@ def test_a_missing_file_is_named() -> None:
     ],
 )
 def test_rows_that_are_no_entries_are_refused(entries: list[Any], expected: str) -> None:
-    operator = operator_with({"a": 1})
+    # As many rows as there were: another number would be refused before they are looked at.
+    operator = operator_with({f"key-{number}": number for number in range(len(entries))})
     damaged(operator, parquet(entry_rows(*entries), operator))
     with pytest.raises(CorruptionError, match=expected) as caught:
         operator.views[0].get("a")

@@ -42,6 +42,8 @@ class Driver:
         self._process = Process(world, f"d{number}", f"driver-{number}")
         parallelism = scenario.parallelism[min(number, len(scenario.parallelism)) - 1]
         version = 2 if scenario.upgrade_at is not None and number > scenario.upgrade_at else 1
+        self._version = version
+        world.newest_version = max(version, world.newest_version)
         if version == 2 and world.watch.published:
             world.counts["upgraded"] += 1
         self._cluster = Cluster(world, self._process, parallelism, version)
@@ -77,7 +79,7 @@ class Driver:
                 self._world.fail("only a driver that was overtaken is fenced", fenced)
             raise
         except Exception as error:
-            self._world.judge(self._process, error)
+            self._world.judge(self._process, error, is_older=self._version < self._world.newest_version)
             raise
 
     def _run_epoch(self) -> None:

@@ -67,6 +67,8 @@ class World:
         self.crashes = 0
         self.counts: Counter[str] = Counter()
         self.violation: BrokenPromiseError | None = None
+        self.newest_version = 1
+        """Of the state, among all drivers that were started."""
         self.trace: list[str] | None = [] if traced else None
         self._caches = Path(tempfile.mkdtemp(prefix="lakestate-simulation-")) if scenario.is_cached else None
 
@@ -98,13 +100,19 @@ class World:
             self.note(f"VIOLATION {promise}: {found}")
         self.scheduler.stop()
 
-    def judge(self, process: Process, error: BaseException, *, is_zombie: bool = False) -> None:
-        """Whether a process may fail like this. Errors outside our tree are bugs anywhere."""
+    def judge(
+        self, process: Process, error: BaseException, *, is_zombie: bool = False, is_older: bool = False
+    ) -> None:
+        """Whether a process may fail like this. Errors outside our tree are bugs anywhere.
+
+        A driver of older code that overslept, and took the job from newer code, must refuse its state.
+        """
         self.note(f"{process.name} ends: {type(error).__name__}: {error}")
         if not isinstance(error, LakestateError):
             self.fail("an error that nobody meant", f"{process.name}: {type(error).__name__}: {error}")
         is_unreadable = isinstance(error, CorruptionError | IncompatibleStateError)
         is_excused = is_zombie or self.scenario.loses_part or self.watch.is_overtaken(process)
+        is_excused |= is_older and isinstance(error, IncompatibleStateError)
         if is_unreadable and not is_excused:
             self.fail("the driver that has the job cannot read its state", f"{process.name}: {error}")
 
