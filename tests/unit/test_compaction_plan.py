@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.compaction import CompactionPlan, CompactionPolicy, plan_compaction
 
-POLICY = CompactionPolicy(size_floor_bytes=1)
+POLICY = CompactionPolicy(files_min=4, size_floor_bytes=1)
+DEFAULT = CompactionPolicy(size_floor_bytes=1)
 POLICIES = st.builds(
     lambda low, more, ratio, floor: CompactionPolicy(low, low + more, ratio, floor),
     st.integers(2, 6),
@@ -82,16 +83,16 @@ def test_the_number_of_runs_stays_bounded_while_runs_of_any_size_arrive(arriving
 
 
 def test_the_sizes_of_tiny_runs_do_not_matter() -> None:
-    policy = CompactionPolicy(size_floor_bytes=1000)
+    policy = CompactionPolicy(files_min=4, size_floor_bytes=1000)
     assert plan_compaction([1, 900, 3, 700], policy) == CompactionPlan(0, 4, reaches_oldest=True)
 
 
-def amplification(arriving: list[int]) -> tuple[float, int]:
+def amplification(arriving: list[int], policy: CompactionPolicy = POLICY) -> tuple[float, int]:
     """How often a byte was written, its first time included, and the most runs there were."""
     sizes: list[int] = []
     written, most = 0, 0
     for size in arriving:
-        sizes, merged = compacted([size, *sizes], POLICY)
+        sizes, merged = compacted([size, *sizes], policy)
         written += size + merged
         most = max(most, len(sizes))
     return written / sum(arriving), most
@@ -102,6 +103,13 @@ def test_equal_appends_are_rewritten_a_logarithmic_number_of_times(count: int) -
     rewritten, runs = amplification([1000] * count)
     assert rewritten <= 1 + math.log2(count)
     assert runs <= 2 + math.log2(count)
+
+
+@pytest.mark.parametrize("count", [100, 1_000, 10_000])
+def test_by_default_equal_appends_are_rewritten_less_often_than_in_groups_of_four(count: int) -> None:
+    rewritten, runs = amplification([1000] * count, DEFAULT)
+    assert rewritten <= amplification([1000] * count)[0]
+    assert runs <= DEFAULT.files_max
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -22,7 +22,7 @@ class CompactionPolicy:
     `files_max` runs the cheapest neighbours are merged whatever their sizes.
     """
 
-    files_min: int = 4
+    files_min: int = 8
     files_max: int = 16
     size_ratio: float = 1.5
     size_floor_bytes: int = 64 * 1024
