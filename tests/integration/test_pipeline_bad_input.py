@@ -260,7 +260,9 @@ class TestOtherJobs:
         pipeline = ls.Pipeline("copied", job.backend, parallelism=2)
         rows = pipeline.source(read_stream(job.spark, job.folder / "in"))
         rows.key_by("user").apply("totals", Totals())
-        with pytest.raises(ls.CorruptionError, match=r"not the epoch of this job.*found .*totals.*expected .*copied"):
+        with pytest.raises(
+            ls.CorruptionError, match=r"not the epoch of this job.*found .*totals.*expected .*copied"
+        ):
             pipeline.start()
         job.check(1)
 
