@@ -10,7 +10,6 @@ import pytest
 
 from lakestate.errors import CorruptionError, IncompatibleStateError
 from lakestate.protocol.records import (
-    RECORD_BYTES_MAX,
     BoundaryRecord,
     CommittedRecord,
     EpochRecord,
@@ -18,6 +17,7 @@ from lakestate.protocol.records import (
     Record,
     TagRecord,
 )
+from lakestate.protocol.sealed_json import RECORD_BYTES_MAX
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
 
 MANIFEST = ObjectRef("checkpoints/7/manifest.pb", 1234, 0xFEDCBA9876543210)

@@ -158,6 +158,13 @@ class ParquetBackend:
             return published
         return max((known for known in objects.list_epochs() if known < epoch), default=None)
 
+    def newest_checkpoint(self, job_id: str) -> Manifest | None:
+        """The manifest of the newest published epoch; None if there is none."""
+        try:
+            return self.load_checkpoint_metadata(job_id)
+        except NotFoundError:
+            return None
+
     def load_checkpoint_metadata(self, job_id: str, epoch: Epoch | int | None = None) -> Manifest:
         """The manifest of a published epoch; the newest if none is named."""
         objects = self.objects(job_id)

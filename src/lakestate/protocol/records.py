@@ -7,17 +7,15 @@ a record that was put in another's place is found and named, never half-read.
 
 from __future__ import annotations
 
-import json
-import zlib
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from lakestate.errors import CorruptionError, IncompatibleStateError, LakestateError
 from lakestate.protocol.names import checked_name
+from lakestate.protocol.sealed_json import sealed, unsealed
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
 
 RECORD_FORMAT = 1
-RECORD_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class Record:
         """The record as canonical JSON with its own checksum, on one line."""
         body = {"record": self.kind, "format": RECORD_FORMAT}
         body |= {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
-        return _sealed(body)
+        return sealed(body)
 
     @classmethod
     def decode(cls, data: bytes, object_name: str, job_id: str) -> Self:
@@ -39,7 +37,7 @@ class Record:
 
         Raises CorruptionError if the bytes are not a record of this kind and job.
         """
-        body = _unsealed(data, object_name)
+        body = unsealed(data, object_name)
         if body.get("record") != cls.kind or body.get("job_id") != job_id:
             raise CorruptionError(
                 f"not the {cls.kind} of this job",
@@ -155,35 +153,3 @@ def _object_ref(value: Any) -> ObjectRef:
     if type(path) is not str or type(size_bytes) is not int or type(checksum) is not str:
         raise TypeError(f"manifest is {value!r}")
     return ObjectRef(path, size_bytes, int(checksum, 16))
-
-
-def _sealed(body: dict[str, object]) -> bytes:
-    text = json.dumps(body, separators=(",", ":"), ensure_ascii=True)
-    return f'{text[:-1]},"crc32":"{zlib.crc32(text.encode()):08x}"}}\n'.encode()
-
-
-def _unsealed(data: bytes, object_name: str) -> dict[str, Any]:
-    if len(data) > RECORD_BYTES_MAX:
-        raise CorruptionError(
-            "record is too large",
-            object_name=object_name,
-            found=f"{len(data)} bytes",
-            expected=f"at most {RECORD_BYTES_MAX}",
-        )
-    try:
-        body = json.loads(data)
-        stated = body.pop("crc32")
-        intact = isinstance(stated, str) and _sealed(body) == data
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
-        raise CorruptionError(
-            "record cannot be decoded", object_name=object_name, found=f"{len(data)} bytes: {data[:40]!r}"
-        ) from cause
-    if not intact:
-        raise CorruptionError(
-            "record does not match its checksum",
-            object_name=object_name,
-            found=f"{len(data)} bytes that were changed after they were written",
-            action="restore the object, or open an epoch that does not need it",
-        )
-    assert isinstance(body, dict)
-    return body

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from lakestate.coordinator.compact import compact_subtask
 from lakestate.coordinator.epoch_plan import EpochPlan, SubtaskReport, decode_pre_commits
 from lakestate.coordinator.parquet_backend import ParquetBackend
-from lakestate.errors import NotFoundError
 from lakestate.operators.runtime import StagePlan, SubtaskRun
 from lakestate.operators.steps import ChainLink
 from lakestate.protocol.compaction import CompactionPolicy
@@ -99,10 +98,7 @@ class OpenedJob:
 
     def newest(self) -> Manifest | None:
         """The newest published epoch."""
-        try:
-            return self.backend.load_checkpoint_metadata(self.job_id)
-        except NotFoundError:
-            return None
+        return self.backend.newest_checkpoint(self.job_id)
 
     def planned(self) -> BatchPlan:
         """The epoch after the newest. Nothing is claimed: that is for whoever publishes it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError, IncompatibleStateError
 from lakestate.protocol.metadata import Manifest, SourceOffsets
 
@@ -79,7 +80,7 @@ def is_published(reached: BatchPosition | None, batch: BatchPosition, state: str
 def _decoded(text: str, where: str) -> BatchPosition:
     try:
         return msgspec.json.decode(text, type=BatchPosition)
-    except msgspec.MsgspecError as cause:
+    except UNDECODABLE as cause:
         raise CorruptionError(
             "the position of the query cannot be read", object_name=where, found=str(cause)
         ) from cause

@@ -11,7 +11,7 @@ from lakestate.config import StoreConfig, duration_us
 from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.progress import EpochListener
-from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.errors import InvalidInputError
 from lakestate.operators.operator import Operator
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.key_ranges import checked_parallelism
@@ -192,7 +192,7 @@ class Pipeline:
         schemas = Schemas(session, self._graph)
         check_types(self._graph, schemas)
         # Before the job is claimed: what cannot run must not stop the driver that runs.
-        self._check_stored(self._newest(), drop)
+        self._check_stored(self._backend.newest_checkpoint(self._job_id), drop)
         pipeline = compiled(self._graph, schemas, self._parallelism, self._backend)
         check_speculation(session, pipeline)
         directory = SparkDirectory(None if spark_checkpoint is None else Path(spark_checkpoint), self._job_id)
@@ -222,12 +222,6 @@ class Pipeline:
         policy = self._settings.compaction
         tables = {node.step_id: tables_of(node) for node in self._graph.steps}
         return None if policy is None else SparkCompactor(schemas, self._backend, policy, tables)
-
-    def _newest(self) -> Manifest | None:
-        try:
-            return self._backend.load_checkpoint_metadata(self._job_id)
-        except NotFoundError:
-            return None
 
     def _check_stored(self, manifest: Manifest | None, drop: Collection[str]) -> None:
         if manifest is not None:

@@ -5,14 +5,13 @@ Pure: facts in, a value or an error out.
 
 from __future__ import annotations
 
-import json
-import zlib
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import xxhash
 
-from lakestate.errors import CorruptionError, InvalidInputError, NotFoundError
+from lakestate.errors import CorruptionError, InvalidInputError, LakestateError, NotFoundError
+from lakestate.protocol.sealed_json import sealed, unsealed
 from lakestate.storage.object_path import checked_path
 from lakestate.storage.store import DanglingUpload, UploadId
 
@@ -59,21 +58,18 @@ def content_receipt(chunks: Iterable[Data]) -> str:
 
 def upload_record(path: str, started_ms: int) -> bytes:
     """What a store that keeps uploads as files or objects says about one, with its own checksum."""
-    body = {"path": path, "started_ms": started_ms}
-    return json.dumps({**body, "crc32": zlib.crc32(json.dumps(body).encode())}).encode()
+    return sealed({"path": path, "started_ms": started_ms})
 
 
 def dangling_upload(record: bytes, token: str, object_name: str) -> DanglingUpload:
     """The upload of a record, or CorruptionError naming the record."""
     try:
-        body = json.loads(record)
+        body = unsealed(record, object_name)
         path, started_ms = body["path"], body["started_ms"]
         if not isinstance(path, str) or type(started_ms) is not int:
             raise TypeError("not a path and a time")
-        if record != upload_record(path, started_ms):
-            raise ValueError("not the bytes that were written")
         return DanglingUpload(UploadId(checked_path(path), token), started_ms)
-    except (ValueError, KeyError, TypeError, RecursionError) as cause:
+    except (LakestateError, KeyError, TypeError) as cause:
         raise CorruptionError(
             "the record of an upload cannot be read",
             object_name=object_name,

@@ -83,21 +83,17 @@ def write_streamed(
     with tempfile.TemporaryDirectory(prefix="lakestate-compact-") as folder:
         path = Path(folder) / "run.parquet"
         streamed = StreamedRun()
-        stored = _stored_schema(layout)
+        stored = layout.stored_schema
         with run_writer(str(path), stored, key_values, long) as writer:
             for piece in pieces:
                 for group in _row_groups(piece):
-                    rows = narrowed(group.rows.select(layout.stored_names), stored)
+                    rows = narrowed(group.rows.select(stored.names), stored)
                     writer.write_table(rows, row_group_size=len(group))
                     streamed.add(group)
         if not streamed.row_count:
             return None
         with pa.memory_map(str(path)) as source:
             return store_streamed(source.read_buffer(), streamed, layout, context, epoch)
-
-
-def _stored_schema(layout: RunLayout) -> pa.Schema:
-    return pa.schema([layout.schema.field(name) for name in layout.stored_names])
 
 
 def _surviving(

@@ -82,9 +82,9 @@ class RunLayout:
         return pa.schema([*internal, *self.key_fields, *values, *trailing])
 
     @cached_property
-    def stored_names(self) -> list[str]:
-        """The columns of a data file: those of a run without the hashes."""
-        return [name for name in self.schema.names if name not in (KEY, HASH)]
+    def stored_schema(self) -> pa.Schema:
+        """The Arrow schema of a data file: that of a run without the hashes."""
+        return pa.schema([field for field in self.schema if field.name not in (KEY, HASH)])
 
     @cached_property
     def fingerprint(self) -> str:

@@ -47,7 +47,7 @@ _SOUND_MAX = 10_000
 def write_run(run: Run, context: TableContext, epoch: Epoch) -> FileRef:
     """Store a run as a new data file, and keep it in the cache as well."""
     layout = run.layout
-    rows = run.rows.select(layout.stored_names)
+    rows = run.rows.select(layout.stored_schema.names)
     data = encode_run(rows, CheckpointParquetMetadata.of(layout.config).to_key_values())
     streamed = StreamedRun()
     for start in range(0, len(run), ROW_GROUP_ROWS):

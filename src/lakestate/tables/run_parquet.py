@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakestate.errors import CorruptionError
-from lakestate.tables.value_limits import LONG_BYTES, longest_bytes
+from lakestate.tables.value_limits import LONG_BYTES, is_text, longest_bytes
 
 ROW_GROUP_ROWS = 128 * 1024
 COMPRESSION = "zstd"
@@ -141,8 +141,4 @@ def _encoding(type_: pa.DataType) -> str | None:
         return "DELTA_BINARY_PACKED"
     if pa.types.is_floating(type_):
         return "BYTE_STREAM_SPLIT"
-    if pa.types.is_string(type_) or pa.types.is_binary(type_):
-        return "DELTA_BYTE_ARRAY"
-    if pa.types.is_large_string(type_) or pa.types.is_large_binary(type_):
-        return "DELTA_BYTE_ARRAY"
-    return None
+    return "DELTA_BYTE_ARRAY" if is_text(type_) else None

@@ -24,7 +24,7 @@ def longest_bytes(column: pa.ChunkedArray | pa.Array) -> int:
     >>> longest_bytes(pa.array(["a", None, "abc"])), longest_bytes(pa.array([1, 2]))
     (3, 0)
     """
-    if not _is_text(column.type) or not len(column):
+    if not is_text(column.type) or not len(column):
         return 0
     return pc.max(pc.binary_length(column)).as_py() or 0
 
@@ -46,7 +46,8 @@ def too_long(summary: str, name: str, found_bytes: int) -> InvalidInputError:
     )
 
 
-def _is_text(type_: pa.DataType) -> bool:
+def is_text(type_: pa.DataType) -> bool:
+    """True for text and bytes, however they are counted."""
     return bool(
         pa.types.is_string(type_)
         or pa.types.is_binary(type_)
