@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from lakestate.config import StoreConfig
 
 
+# One test process gets these, in this order: the first takes both processors, the others start Spark,
+# and two JVMs would be in each other's way.
+TAKES_ALL = "simulation/test_simulation.py"
 SPARK_TESTS = (
     "tests/cluster/",
     "integration/test_auction_source",
@@ -25,16 +28,20 @@ SPARK_TESTS = (
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: TAKES_ALL not in item.nodeid)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of several test processes one gets all that starts Spark: two JVMs would be in each other's way."""
+    """The heavy tests one after the other in one process; all others wherever there is room."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class SparkTogether(LoadScopeScheduling):
+    class HeavyTogether(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if any(name in nodeid for name in SPARK_TESTS) else nodeid
+            return "heavy" if any(name in nodeid for name in (TAKES_ALL, *SPARK_TESTS)) else nodeid
 
-    return SparkTogether(config, log)
+    return HeavyTogether(config, log)
 
 
 @pytest.fixture(scope="session")
