@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import lakestate as ls
+from benchmarks.local_spark import local_spark
 
 EPOCHS = 7
 EPOCH_ROWS = 1_000_000
@@ -90,7 +90,7 @@ class Times:
 
 
 def main() -> None:
-    spark = _session()
+    spark = local_spark()
     ls.register(spark)
     with tempfile.TemporaryDirectory(prefix="lakestate-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -225,23 +225,6 @@ def _write_input(folder: Path, files: int, rows: int) -> None:
         # Several row groups, so that Spark can read a large file in several tasks.
         pq.write_table(table, folder / f"{number:05d}.parquet", row_group_size=125_000)
         os.utime(folder / f"{number:05d}.parquet", (1_700_000_000 + number, 1_700_000_000 + number))
-
-
-def _session() -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.memory", "3g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "131072")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import lakestate as ls
+from benchmarks.local_spark import local_spark
 from lakestate.protocol.key_ranges import subtask_sql
 
 SUBTASKS = 4
@@ -59,7 +59,14 @@ class Totals(ls.Operator):
 
 
 def main() -> None:
-    spark = _session()
+    spark = local_spark(
+        {
+            "spark.sql.shuffle.partitions": str(SUBTASKS),
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.streaming.stateStore.providerClass": ROCKS_DB,
+            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        }
+    )
     with tempfile.TemporaryDirectory(prefix="lakestate-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         large_epochs(spark, folder / "large")
@@ -135,26 +142,6 @@ def restart(spark: SparkSession, folder: Path, keys: int = 5_000_000) -> None:
     print(f"restart with {keys:,} keys to the end of an epoch of 1,000 rows:")
     print(f"  Lakestate without its cache {cold_s:.1f} s, with it {warm_s:.1f} s")
     print(f"  groupBy on RocksDB {rocks_s:.1f} s: {rocks_s / cold_s:.1f} x (aim: at least 1)")
-
-
-def _session() -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.memory", "4g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", str(SUBTASKS))
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "131072")
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.sql.streaming.stateStore.providerClass", ROCKS_DB)
-        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
 def _write_input(

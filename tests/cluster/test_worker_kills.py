@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,11 @@ import pytest
 from tests.support.cluster_job import ROWS_PER_EPOCH, SEED, STORE
 from tests.support.pipeline_process import JOB, Session
 from tests.support.pipelines import state_rows
-from tests.support.totals import Totals
+from tests.support.totals import Totals, bids_of, totals_after_each
 
 import lakestate as ls
 from lakestate.config import StoreConfig
 from lakestate.storage import ObjectStore, open_store
-from lakestate.testing.auctions import AuctionHouse
 
 if TYPE_CHECKING:
     from tests.support.standalone_cluster import StandaloneCluster
@@ -58,27 +57,15 @@ def is_in_the_middle_of(store: ObjectStore, epoch: int) -> bool:
     return newest + 1 >= epoch and any(store.list(f"checkpoints/{JOB}/checkpoints/{newest + 1}/"))
 
 
-def expected_rows(rows_read: int) -> list[tuple[Any, ...]]:
-    """The oracle: the totals of every bidder after every epoch in which the bidder bid."""
-    count, spend, rows = Counter[str](), Counter[str](), []
-    for start in range(0, rows_read, ROWS_PER_EPOCH):
-        bids = AuctionHouse(SEED).rows("bids", start, start + ROWS_PER_EPOCH).to_pylist()
-        for bid in bids:
-            count[str(bid["bidder"])] += 1
-            spend[str(bid["bidder"])] += bid["price"]
-        rows += [(user, count[user], float(spend[user])) for user in {str(bid["bidder"]) for bid in bids}]
-    return sorted(rows)
-
-
 def output_rows(store: ObjectStore) -> list[tuple[Any, ...]]:
     """All rows that a reader of the output finds."""
     names = [info.path for info in store.list("out/") if not info.path.startswith("out/_")]
     tables = [pq.read_table(pa.BufferReader(store.get(name).data)) for name in names]
-    return sorted(tuple(row.values()) for table in tables for row in table.to_pylist())
+    return sorted((tuple(row.values()) for table in tables for row in table.to_pylist()), key=str)
 
 
 def cached_runs(folder: Path) -> list[Path]:
-    return [path for path in (folder / "lakestate-cache").rglob("*") if path.is_file()]
+    return [path for path in (folder / f"lakestate-cache-{os.getuid()}").rglob("*") if path.is_file()]
 
 
 def finish(driver: Session, s3_config: StoreConfig, tmp_path: Path) -> None:
@@ -89,7 +76,7 @@ def finish(driver: Session, s3_config: StoreConfig, tmp_path: Path) -> None:
         StoreConfig(f"{s3_config.url}/checkpoints", s3_config.options), cache_dir=tmp_path / "reader"
     )
     rows_read = json.loads(backend.load_checkpoint_metadata(JOB).sources[0].offsets)["row"]
-    expected = expected_rows(rows_read)
+    expected = totals_after_each(bids_of(SEED, -(-rows_read // ROWS_PER_EPOCH), ROWS_PER_EPOCH))
     assert output_rows(open_store(s3_config)) == expected
     newest = {row[0]: row for row in sorted(expected, key=lambda row: row[1])}
     state = [tuple(row.values()) for row in state_rows(backend, JOB, "totals", Totals(), "totals")]

@@ -31,7 +31,7 @@ from tests.support.pipeline_process import (
     totals_pipeline,
 )
 from tests.support.pipelines import events, read_output, run_available, state_rows, wait_for
-from tests.support.totals import Totals
+from tests.support.totals import Totals, totals_after_each
 
 import lakestate as ls
 
@@ -82,14 +82,8 @@ class FedJob(TotalsJob):
 
     def expected_rows(self) -> list[tuple[Any, ...]]:
         """The oracle: the totals of every user after every file that has rows of the user."""
-        count, spend, rows = Counter[str | None](), Counter[str | None](), []
-        for number in range(self._files):
-            found = self._rows(number).to_pylist()
-            for row in found:
-                count[row["user"]] += 1
-                spend[row["user"]] += row["amount"]
-            rows += [(user, count[user], float(spend[user])) for user in {row["user"] for row in found}]
-        return sorted(rows, key=str)
+        files = (self._rows(number).select(["user", "amount"]) for number in range(self._files))
+        return totals_after_each([tuple(row.values()) for row in file.to_pylist()] for file in files)
 
     def check_result(self) -> None:
         """Output and state are those of the oracle, row by row, and nothing else is visible."""

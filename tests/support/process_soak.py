@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from tests.support.pipeline_process import JOB, Session
 from tests.support.pipelines import state_rows
 from tests.support.soak_job import ROWS_PER_EPOCH, STORE, NotedTotals, note
+from tests.support.totals import bids_of, totals_after_each
 
 import lakestate as ls
 from lakestate.config import RetryPolicy, StoreConfig
@@ -230,7 +231,8 @@ class ProcessSoak:
 
     def _check_output(self, expected: list[tuple[Any, ...]]) -> None:
         found = [info for info in self._store.list("out/") if not info.path.startswith("out/_")]
-        rows = sorted(row for info in found for row in _checked_rows(self._store.get(info.path).data))
+        found_rows = (row for info in found for row in _checked_rows(self._store.get(info.path).data))
+        rows = sorted(found_rows, key=str)
         assert rows == expected
         self.report.output_rows, self.report.output_files = len(rows), len(found)
 
@@ -311,15 +313,7 @@ def _checked_rows(data: bytes) -> list[tuple[Any, ...]]:
 
 def expected_output(seed: int, epochs: int) -> list[tuple[Any, ...]]:
     """The oracle: the totals of every bidder after every epoch in which the bidder bid."""
-    count, spend, rows = Counter[str](), Counter[str](), []
-    for epoch in range(epochs):
-        start = epoch * ROWS_PER_EPOCH
-        bids = AuctionHouse(seed).rows("bids", start, start + ROWS_PER_EPOCH).to_pylist()
-        for bid in bids:
-            count[str(bid["bidder"])] += 1
-            spend[str(bid["bidder"])] += bid["price"]
-        rows += [(user, count[user], float(spend[user])) for user in {str(bid["bidder"]) for bid in bids}]
-    return sorted(rows)
+    return totals_after_each(bids_of(seed, epochs, ROWS_PER_EPOCH))
 
 
 def expected_state(seed: int, rows: int) -> list[tuple[Any, ...]]:

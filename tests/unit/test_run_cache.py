@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import stat
+import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 from lakestate.errors import InvalidInputError, StorageUnavailableError
 from lakestate.storage import run_cache_entry
+from lakestate.storage.private_folder import private_temporary_folder
 from lakestate.storage.run_cache import CachedFile, CacheStats, RunCache
 from lakestate.storage.run_cache_entry import checksum_of, decode_record, stamp_of
 
@@ -393,3 +396,29 @@ def test_threads_that_want_the_same_key_build_it_once(cache: RunCache) -> None:
         thread.join(10)
     assert (results, build.calls) == ([b"shared"] * 8, 1)
     assert cache.stats() == CacheStats(entries=1, size_bytes=6, hits=7, misses=1, evictions=0)
+
+
+def test_the_default_folder_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = private_temporary_folder("cache")
+    assert folder == private_temporary_folder("cache") == tmp_path / f"cache-{os.getuid()}"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("found", ["not a directory", "a directory of user", "drwxrwxrwx"])
+def test_a_default_folder_that_others_can_fill_is_refused(
+    found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = private_temporary_folder("cache")
+    if found == "not a directory":
+        folder.rename(tmp_path / "elsewhere")
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif found == "drwxrwxrwx":
+        folder.chmod(0o777)
+    else:
+        stranger = os.getuid() + 1
+        monkeypatch.setattr(os, "getuid", lambda: stranger)
+        folder.rename(tmp_path / f"cache-{stranger}")
+    with pytest.raises(InvalidInputError, match=found):
+        private_temporary_folder("cache")

@@ -6,7 +6,6 @@ with. Decisions are `protocol`'s, workflows are this package's; here they get a 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +26,7 @@ from lakestate.protocol.records import EpochRecord, GenerationRecord
 from lakestate.protocol.retention import RetentionPlan, RetentionRefused
 from lakestate.protocol.values import Epoch, ObjectRef
 from lakestate.storage import open_store
+from lakestate.storage.private_folder import private_temporary_folder
 from lakestate.storage.run_cache import RunCache
 from lakestate.storage.store import ObjectStore
 from lakestate.tables.job_objects import JobObjects
@@ -39,8 +39,8 @@ CACHE_BYTES_DEFAULT = "10GB"
 class ParquetBackend:
     """Durable state below a checkpoint URL. Picklable: executors build their own.
 
-    `cache_dir` is this host's run cache; without it a folder in the system's temporary
-    directory is used, shared by all processes of the host.
+    `cache_dir` is this host's run cache; without it a folder of this user in the system's
+    temporary directory is used, shared by all processes of the user on the host.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ParquetBackend:
     def cache(self) -> RunCache:
         """This host's run cache."""
         # Not where the backend was made: an executor's temporary directory is not the driver's.
-        folder = self._cache_dir or Path(tempfile.gettempdir()) / "lakestate-cache"
+        folder = self._cache_dir or private_temporary_folder("lakestate-cache")
         return RunCache(folder, self._cache_bytes)
 
     def objects(self, job_id: str) -> JobObjects:
