@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import pyarrow.dataset as ds
 import pytest
 from tests.support.sink_job import JOB, SCHEMA, DictView, SinkJob, expected_rows, numbered_rows
 
+from lakestate.config import RetryPolicy
 from lakestate.errors import CorruptionError, InvalidInputError, NotFoundError, StorageUnavailableError
 from lakestate.protocol.values import Epoch
 from lakestate.sinks import EventTime, JsonLinesSink, ParquetSink, Roll
@@ -312,3 +314,14 @@ def test_a_file_that_a_checkpoint_without_a_checksum_left_open_is_finished(tmp_p
     job.published = replace(job.published, state=state)
     job.run_epoch(then_stop=True)
     assert rows(tmp_path) == expected_rows(job.rows, 2, 1)
+
+
+def test_a_sink_gives_up_on_its_store_when_it_is_told_to() -> None:
+    nobody = {"endpoint": "http://127.0.0.1:9", "allow_http": "true", "region": "any"}
+    keys = {"access_key_id": "none", "secret_access_key": "none"}
+    retry = RetryPolicy(deadline_ms=200, attempt_timeout_ms=100)
+    sink = ParquetSink("s3://bucket/out", options=nobody | keys, retry=retry)
+    start_s = time.monotonic()
+    with pytest.raises(StorageUnavailableError, match="out/file"):
+        pickle.loads(pickle.dumps(sink)).store.head("file")
+    assert time.monotonic() - start_s < RetryPolicy().deadline_ms / 2000

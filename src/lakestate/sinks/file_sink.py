@@ -13,7 +13,7 @@ from functools import cache, cached_property
 
 import pyarrow as pa
 
-from lakestate.config import StoreConfig, size_bytes
+from lakestate.config import RetryPolicy, StoreConfig, size_bytes
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.committer import FileCommitter
 from lakestate.sinks.destination import BatchBufferingWriter, Destinations
@@ -47,6 +47,8 @@ class FileSink(Sink):
     partition_by: Sequence[str | EventTime] = ()
     roll: Roll = field(default_factory=Roll)
     options: Mapping[str, str] | None = field(default=None, repr=False)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    """How long the object store is tried when it does not answer."""
     prefix: str = "part"
     suffix: str = ""
     drop_event_time: bool = False
@@ -150,7 +152,7 @@ class FileSink(Sink):
     @cached_property
     def store(self) -> ObjectStore:
         """The object store that files are written to."""
-        return open_store(StoreConfig(self.url, self.options or {}))
+        return open_store(StoreConfig(self.url, self.options or {}, self.retry))
 
     @property
     def _is_local(self) -> bool:

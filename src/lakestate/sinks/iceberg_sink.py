@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakestate.config import size_bytes
+from lakestate.config import RetryPolicy, size_bytes
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.sinks.file_sink import PART_BYTES_DEFAULT, FileSink, file_sink_tables
 from lakestate.sinks.iceberg_catalog import IcebergCatalog
@@ -52,6 +52,8 @@ class IcebergSink(Sink):
     compression_level: int | None = None
     options: Mapping[str, str] | None = field(default=None, repr=False)
     """Settings of the object store; what is not given is taken from the catalog's."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    """How long the object store is tried when it does not answer."""
     prefix: str = "part"
     suffix: str = ""
     open_files_max: int = 128
@@ -140,6 +142,7 @@ class IcebergSink(Sink):
             facts.url,
             roll=self.roll,
             options={**facts.options, **(self.options or {})} or None,
+            retry=self.retry,
             prefix=self.prefix,
             suffix=self.suffix,
             open_files_max=self.open_files_max,
