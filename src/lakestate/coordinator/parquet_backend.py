@@ -19,10 +19,11 @@ from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.publish import publish_epoch, published_or_raise
 from lakestate.coordinator.recover import open_epoch
 from lakestate.coordinator.retain import retain_from
+from lakestate.coordinator.tags import create_tag, delete_tag
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest, OperatorEntry, SubtaskMetadata
-from lakestate.protocol.records import EpochRecord, GenerationRecord
+from lakestate.protocol.records import EpochRecord, GenerationRecord, TagRecord
 from lakestate.protocol.retention import RetentionPlan, RetentionRefused
 from lakestate.protocol.values import Epoch, ObjectRef
 from lakestate.storage import open_store
@@ -198,6 +199,23 @@ class ParquetBackend:
         mine = self._claims.get(job_id) or self.claim(job_id)
         known = self._references.setdefault(job_id, KnownReferences())
         return retain_from(self.objects(job_id), mine, Epoch(min_epoch), self.ambient, known)
+
+    def create_tag(self, job_id: str, name: str, epoch: Epoch | int | None = None) -> TagRecord:
+        """Keep an epoch from retention under a name; the newest if none is given.
+
+        Raises ConflictError if the name is taken, NotFoundError if the epoch is not there any more.
+        """
+        if epoch is None:
+            epoch = self.load_checkpoint_metadata(job_id).epoch
+        return create_tag(self.objects(job_id), name, Epoch(epoch), self.ambient)
+
+    def delete_tag(self, job_id: str, name: str) -> None:
+        """Let go of a tag; its epoch goes with the next retention. Deleting it twice is fine."""
+        delete_tag(self.objects(job_id), name)
+
+    def tags(self, job_id: str) -> tuple[TagRecord, ...]:
+        """All tags of a job."""
+        return self.objects(job_id).read_tags()
 
     @cached_property
     def _store(self) -> ObjectStore:
