@@ -1,7 +1,7 @@
 """Running totals per bidder over a stream of auction bids: a whole pipeline, to copy from.
 
-`python examples/bidder_totals.py /tmp/bidder-totals` runs it. Kill it at any moment and run it again:
-it goes on after its last published epoch, and no bid is lost or counted twice.
+`.venv/bin/python examples/bidder_totals.py /tmp/bidder-totals` runs it. Kill it at any moment and run it
+again: it goes on after its last published epoch, and no bid is lost or counted twice.
 """
 
 from __future__ import annotations

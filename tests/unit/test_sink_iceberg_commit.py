@@ -211,6 +211,23 @@ def test_a_job_that_forgot_its_epochs_is_stopped_and_not_skipped(warehouse: Ware
         job.commit()
 
 
+def test_a_job_that_forgot_its_epochs_is_stopped_as_long_as_a_snapshot_knows_them(
+    warehouse: Warehouse,
+) -> None:
+    job, _ = job_with_zombie(warehouse)
+    job.published = Published()
+    job.publish([job.attempt(subtask).finish() for subtask in range(2)])
+    expire_all_but_the_last_snapshot(warehouse)
+    names = [name for name in warehouse.table().properties if name.startswith("lakestate.")]
+    warehouse.table().transaction().remove_properties(*names).commit_transaction()
+    with pytest.raises(IncompatibleStateError, match="after all snapshots of the old job have been expired"):
+        job.commit()
+    warehouse.table().append(pa.table({"row": [-1], "country": ["XX"], "text": [""]}, SCHEMA))
+    expire_all_but_the_last_snapshot(warehouse)
+    job.commit()
+    assert warehouse.rows() == sorted([-1, *expected_rows(ROWS, 3, 2), *expected_rows(ROWS, 1, 2)])
+
+
 def test_a_crash_between_whole_files_and_the_append_loses_nothing(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,8 +147,9 @@ def _other_job(table_name: str, batch: EpochFiles, table: Table) -> Incompatible
         f"the table holds epochs of another life of job {batch.job_id}",
         object_name=f"{table_name}, property {batch.property_name}",
         found=f"epoch {table.properties.get(batch.property_name)}, and not the files of epoch {batch.epoch}",
-        action="if the job's checkpoints were removed on purpose, start it under another job id, "
-        "or remove this property; otherwise find out who else uses the job id",
+        action="if the job's checkpoints were removed on purpose, start it under another job id (removing "
+        "the properties is enough only after all snapshots of the old job have been expired); otherwise "
+        "find out who else uses the job id",
     )
 
 

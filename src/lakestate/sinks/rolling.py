@@ -33,7 +33,8 @@ class Roll:
 
     `interval` is the age of the oldest row in the file by the clock, `inactivity` the time since
     the last. `past_watermark` finishes the file of a partition by event time when the watermark
-    is past the end of the partition by that much. None switches a reason off.
+    is past the end of the partition by that much. None switches one of these three off; `bytes`
+    always counts.
 
     >>> Roll(bytes="1MB", interval="1 minute").bytes_max
     1000000

@@ -1,8 +1,8 @@
 """What a sink is: a stateful writer in every subtask, and a committer on the driver.
 
-Writers keep files open across epochs. What is open is state, in an ordinary `GlobalKeyedTable`; what
-is finished is handed to the manifest as the epoch's pre-commit. Nothing becomes visible to readers
-before the epoch is published and the driver commits.
+Writers keep files open across epochs. What is open is state, in an ordinary `KeyedTable`; what is
+finished is handed to the manifest as the epoch's pre-commit, through a `GlobalKeyedTable` that holds
+nothing else. Nothing becomes visible to readers before the epoch is published and the driver commits.
 """
 
 from __future__ import annotations

@@ -66,7 +66,10 @@ class Stream:
         return KeyedStream(self._graph, self._graph.add(KeyByNode(self._node, tuple(columns))))
 
     def apply(self, operator_id: str, operator: Operator) -> Stream:
-        """An operator over these rows. Without a new `key_by`, what follows runs beside it."""
+        """An operator over these rows.
+
+        What follows without a new `key_by` or a `transform` runs in the same task.
+        """
         return Stream(self._graph, self._graph.add(ApplyNode(self._node, operator_id, operator)))
 
     def sink(self, sink_id: str, sink: Sink) -> None:
@@ -181,7 +184,7 @@ class Pipeline:
         """Check everything, take over the job, and go on after its newest epoch.
 
         `trigger` is Spark's: `{"processingTime": "10 seconds"}`, `{"availableNow": True}` or
-        `{"once": True}`. `drop` names stored operators whose state is given up.
+        `{"once": True}`. `drop` names stored operators and sinks whose state is given up.
         `spark_checkpoint` is a local directory, in which Spark's own logs get a folder as long as
         the query runs: a cache that is rebuilt.
         """

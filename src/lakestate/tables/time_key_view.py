@@ -60,7 +60,7 @@ class KeyTimeView(_AppendedView):
 
 
 class UncachedTimeView(_AppendedView):
-    """Rows written through: kept as they came until the checkpoint, and read all together."""
+    """Rows that are rarely read: kept as they came until another view searches, or the checkpoint."""
 
 
 class TimeKeyState(TimeKeyRows):
