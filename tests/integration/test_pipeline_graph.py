@@ -214,6 +214,7 @@ class TestChecks:
         frame = read_stream(spark, tmp_path / "in")
         cases: list[tuple[Any, str]] = [
             (lambda s: s.key_by("nobody").apply("t", Totals()), "not a key of these rows: nobody"),
+            (lambda s: s.key_by("lower(user) AS user").apply("t", Totals()), "a key has the name of a column"),
             (lambda s: s.key_by("amount").apply("t", Totals()), "table totals is not keyed like the rows"),
             (lambda s: s.apply("t", Totals()), "rows without key"),
             (lambda s: s.transform(lambda f: f.select("x")).sink("o", ANY_SINK), "a transform does not fit"),

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import lakestate as ls
+from lakestate.testing import OperatorHarness
+from lakestate.testing.plugin import SurviveFaults
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 
 
 def blocks(page: str, heading: str) -> list[str]:
@@ -49,3 +56,55 @@ def test_a_checkpoint_is_read_by_pyarrow_and_duckdb_alone(tmp_path: Path) -> Non
     file = next((tmp_path / "j").rglob("*.parquet"))
     assert sorted(pq.read_table(file, columns=["k", "n"]).column("n").to_pylist()) == [10, 20, 30]
     assert duckdb.sql(f"SELECT sum(n) FROM '{file}'").fetchall() == [(60,)]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What all blocks of the page on operators define, run one after the other as in one file."""
+    pytest.importorskip("pyspark")
+    # Drawing a pipeline asks Spark for nothing.
+    names: dict[str, Any] = {"spark": MagicMock()}
+    folder = tmp_path_factory.mktemp("operators")
+    printed = StringIO()
+    with redirect_stdout(printed):
+        for block in re.findall(r"```python\n(.*?)```", (DOCS / "operators.md").read_text(), re.DOTALL):
+            exec(block.replace("file:///data", f"file://{folder}"), names)
+    return names | {"printed": printed.getvalue()}
+
+
+class TestOperators:
+    def test_tests_that_the_page_shows_pass(self, page: dict[str, Any]) -> None:
+        tests = [name for name in page if name.startswith("test_")]
+        assert tests == [
+            "test_an_hour_is_yielded_once_when_it_is_over",
+            "test_orders_get_the_names_of_earlier_epochs",
+            "test_counts_survive",
+        ]
+        for name in tests[:2]:
+            page[name]()
+        page["test_counts_survive"](SurviveFaults("test_counts_survive", seeds=3))
+
+    def test_steps_share_a_task_as_the_page_says(self, page: dict[str, Any]) -> None:
+        from lakestate.spark.stages import stages_of
+
+        stages = stages_of(page["pipeline"]._graph)
+        assert [[step.step_id for step in stage.steps] for stage in stages] == [
+            ["hourly", "hours-out", "per-user"],
+            ["per-hour"],
+            ["per-day"],
+            ["named", "named-out"],
+        ]
+
+    def test_the_error_reads_as_the_page_shows_it(self, page: dict[str, Any]) -> None:
+        shown = re.findall(r"```\n(process raised .*?)```", (DOCS / "operators.md").read_text(), re.DOTALL)
+        assert shown == [page["printed"]]
+
+
+def test_the_operator_of_the_readme_counts_and_sums() -> None:
+    section = (ROOT / "README.md").read_text().split("## A pipeline\n")[1]
+    code = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0]
+    names: dict[str, Any] = {}
+    exec(code.split("\nspark = ")[0].replace("from pyspark.sql import SparkSession\n", ""), names)
+    harness = OperatorHarness(names["Totals"]())
+    harness.epoch([{"user": "ada", "amount": 9.5}])
+    assert harness.epoch([{"user": "ada", "amount": 0.5}]) == [{"user": "ada", "n": 2, "spend": 10.0}]

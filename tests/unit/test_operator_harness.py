@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+import time
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -55,6 +57,35 @@ class TestState:
         harness = OperatorHarness(Remember("who"))
         harness.epoch([{"who": "ann", "n": 1}])
         assert harness.rows("seen") == [{"who": "ann", "n": 1}]
+
+    def test_what_an_attempt_keeps_outside_of_tables_is_gone_with_it(self) -> None:
+        class Gathers(ls.Operator):
+            output = "user string"
+
+            def __init__(self) -> None:
+                self.seen = {"users": []}
+                self.clock = time
+
+            def process_batch(self, batch, ctx):
+                self.seen["users"] += batch["user"].to_pylist()
+                yield pa.table({"user": self.seen["users"]})
+
+        harness = OperatorHarness(Gathers(), parallelism=2, key="user")
+        rows = [{"user": name} for name in ("ann", "bob", "cid", "dan")]
+        harness.crash(rows)
+        for _ in range(2):
+            assert sorted(row["user"] for row in harness.epoch(rows)) == ["ann", "bob", "cid", "dan"]
+
+    def test_an_attribute_that_cannot_be_copied_is_named(self) -> None:
+        class Locks(ls.Operator):
+            def __init__(self) -> None:
+                self.lock = threading.Lock()
+
+            def process_batch(self, batch, ctx):
+                return None
+
+        with pytest.raises(ls.LakestateError, match=r"cannot be copied.*: Locks\.lock"):
+            OperatorHarness(Locks(), key="k").epoch([{"k": 1}])
 
     def test_a_replicated_table_is_read_by_every_subtask_of_the_next_epoch(self) -> None:
         class Sizes(ls.Operator):

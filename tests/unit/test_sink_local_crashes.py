@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.sink_job import Attempt, SinkJob, expected_rows, numbered_rows
+from tests.support.sink_job import JOB, Attempt, SinkJob, expected_rows, numbered_rows
 
 from lakestate.errors import LakestateError
+from lakestate.protocol.values import Epoch
 from lakestate.sinks.file_sink import FileSink
 from lakestate.sinks.local_output import HiddenFile, LocalOutput
 from lakestate.sinks.parquet_sink import ParquetSink
@@ -204,3 +205,26 @@ def test_rows_that_were_written_twice_are_told_apart(tmp_path: Path) -> None:
     pq.write_table(pa.table(pq.read_table(first)), tmp_path / "copy.parquet")
     with pytest.raises(AssertionError):
         check_promises(tmp_path)
+
+
+@pytest.mark.parametrize("cleaned", ["beside the next epoch", "by a driver that overslept"])
+def test_clean_up_leaves_the_copy_that_a_second_attempt_goes_on_with(tmp_path: Path, cleaned: str) -> None:
+    job = SinkJob(Processes(tmp_path).open_beside, ROWS, PARALLELISM)
+    job.run_epoch()
+    before = job.published
+    # An attempt that died after it had appended to the files it found open.
+    died = job.attempt(0)
+    died.finish()
+    again = job.attempt(0)
+    again.writer.write(again.batch)
+    other = job.attempt(1).finish()
+    if cleaned == "beside the next epoch":
+        job.clean_up()
+    again.writer.finish(then_stop=False)
+    job.publish([again.view, other])
+    job.commit()
+    if cleaned == "by a driver that overslept":
+        job.open_sink().committer().clean_up(JOB, Epoch(before.epoch), before.pre_commits)
+    job.run_to(EPOCHS)
+    job.clean_up()
+    check_promises(tmp_path)

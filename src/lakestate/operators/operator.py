@@ -24,7 +24,7 @@ class Operator:
     subtask `self.totals`, or `ctx.totals`, is the view of one subtask's part of it.
 
     >>> import lakestate as ls
-    >>> from lakestate.testing.operator_harness import OperatorHarness
+    >>> from lakestate.testing import OperatorHarness
     >>> class Count(ls.Operator):
     ...     output = "user string, n bigint"
     ...     totals = ls.KeyedTable(key="user string", value="n bigint")
@@ -43,8 +43,9 @@ class Operator:
     [{'user': 'ann', 'n': 3}]
 
     A subtask is made anew for every epoch, anywhere in the cluster: what is not in a table is
-    gone afterwards. Every hook may yield record batches or tables; they are checked against
-    `output`.
+    gone afterwards. Attributes that `__init__` made are copied deeply; what a class or a module holds
+    is shared by all subtasks of a process. Every hook may yield record batches or tables; they are
+    checked against `output`.
     """
 
     output: ClassVar[str | pa.Schema | None] = None

@@ -7,9 +7,10 @@ beside operators. `OperatorStep` is the step of an operator.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import ModuleType
 from typing import Protocol
 
 import pyarrow as pa
@@ -124,9 +125,7 @@ class RunningOperator:
         self._scope = scope
         self._context = OperatorContext(scope.task, scope.epoch, scope.watermark_us, scope.tables, declared)
         self._declaration = operator
-        self._operator = copy.copy(operator)
-        for name in declared:
-            setattr(self._operator, name, self._context.view(name))
+        self._operator = _made_anew(operator, {name: self._context.view(name) for name in declared})
 
     def start(self) -> Iterator[pa.RecordBatch]:
         """Call `on_start`."""
@@ -172,6 +171,30 @@ class RunningOperator:
     def _checked(self, hook: str, call: Callable[[], Batches]) -> Iterator[pa.RecordBatch]:
         rows = batches_of_hook(hook, call, self._scope)
         return (checked_output(batch, self._output, self._scope.where) for batch in rows)
+
+
+def _made_anew(operator: Operator, views: Mapping[str, object]) -> Operator:
+    """The operator as it was declared, whatever earlier epochs and attempts did to their attributes.
+
+    A Python worker keeps what was shipped to it: a list that was shared would carry rows of one
+    subtask, or of an attempt that was thrown away, into another.
+    """
+    attributes = {name: value for name, value in vars(operator).items() if name not in views}
+    # A module cannot be copied, and need not be.
+    memo = {id(value): value for value in attributes.values() if isinstance(value, ModuleType)}
+    fresh = copy.copy(operator)
+    for name, value in attributes.items():
+        try:
+            vars(fresh)[name] = copy.deepcopy(value, memo)
+        except Exception as cause:
+            raise InvalidInputError(
+                "an attribute of an operator cannot be copied, which every epoch needs",
+                object_name=f"{type(operator).__name__}.{name}",
+                found=f"{type(value).__name__}: {cause}",
+                action="make it in on_start, keep it in a module, or give its class __deepcopy__",
+            ) from cause
+    vars(fresh).update(views)
+    return fresh
 
 
 def batches_of_hook(hook: str, call: Callable[[], Batches], scope: StepScope) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from lakestate.errors import CorruptionError, OutcomeUnknownError
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.file_names import begun_in
+from lakestate.sinks.file_names import begun_in, copied_from
 from lakestate.sinks.lanes import LANES_FOLDER, lane_folder, lane_of
 from lakestate.sinks.local_output import LocalOutput
 from lakestate.sinks.pre_commit import CompletedUpload, FilePreCommit, LocalFile, PreCommit, SmallObject
@@ -39,11 +39,12 @@ class FileCommitter:
         """Abort uploads and remove hidden files that no epoch from this one on can refer to."""
         decoded = [PreCommit.decode(data) for data in pre_commits]
         live = frozenset(_names(decoded))
+        open_names = frozenset(each.path.rpartition("/")[2] for pre in decoded for each in pre.open)
         for tag in sorted({each.tag for each in decoded}):
             if self._store is not None:
                 _clear_store(self._store, tag, epoch, live)
             if self._local is not None:
-                _clear_directory(self._local, tag, epoch, live)
+                _clear_directory(self._local, tag, epoch, open_names, live)
 
     def _show(self, file: FilePreCommit) -> None:
         match file.content:
@@ -140,10 +141,14 @@ def _clear_store(store: ObjectStore, tag: str, epoch: Epoch, live: frozenset[tup
     store.delete_many(dead)
 
 
-def _clear_directory(output: LocalOutput, tag: str, epoch: Epoch, live: frozenset[tuple[str, str]]) -> None:
+def _clear_directory(
+    output: LocalOutput, tag: str, epoch: Epoch, open_names: frozenset[str], live: frozenset[tuple[str, str]]
+) -> None:
+    """Copies of a file that is open stay until it is finished: a later epoch may go on with any of them."""
     kept = {temporary for _, temporary in live}
     for temporary in output.hidden_files():
-        if temporary not in kept and _is_dead(temporary, tag, epoch):
+        is_live = temporary in kept or copied_from(temporary) in open_names
+        if not is_live and _is_dead(temporary, tag, epoch):
             output.remove(temporary)
 
 

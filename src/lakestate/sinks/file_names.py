@@ -55,6 +55,20 @@ class FileNaming:
         return f"{self.prefix}-{tag}-{epoch:010d}-{subtask_index:05d}-{file_id}{self.suffix}.{self.extension}"
 
 
+def copy_name(name: str, attempt: str) -> str:
+    """The hidden name under which an attempt goes on with a file that it cannot append to.
+
+    >>> copied_from(copy_name("part-f00.parquet", "a1"))
+    'part-f00.parquet'
+    """
+    return f"{name}.{attempt}"
+
+
+def copied_from(hidden: str) -> str:
+    """The name of the file that a hidden name is a copy of, if it is one."""
+    return hidden.rpartition(".")[0]
+
+
 def begun_in(name: str, tag: str) -> Epoch | None:
     """The epoch in which a file of a sink was begun, or None if the name is not of this sink.
 

@@ -18,6 +18,7 @@ from lakestate.sinks.destination import (
     UploadPlace,
     moved_output,
 )
+from lakestate.sinks.file_names import copy_name
 from lakestate.sinks.local_output import HiddenFile, LocalOutput
 from lakestate.sinks.parquet_segment import ParquetSettings
 from lakestate.sinks.parquet_writer import KEPT_ROW_BYTES_DEFAULT, ParquetBatchBufferingWriter
@@ -41,7 +42,7 @@ class LocalDestinations:
         """A file that goes on."""
         if isinstance(place, UploadPlace):
             raise moved_output(path, place, str(self._output.root))
-        copy = f"{path.rpartition('/')[2]}.{self._attempt}"
+        copy = copy_name(path.rpartition("/")[2], self._attempt)
         return LocalDestination(self._output.reopen(place.temporary, place.position, place.crc32, copy))
 
     def close(self) -> None:

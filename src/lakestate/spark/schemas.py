@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -131,12 +132,26 @@ def with_key(frame: DataFrame, node: KeyByNode) -> tuple[DataFrame, tuple[str, .
         if isinstance(key, str) and key in frame.columns:
             names.append(key)
             continue
-        keyed = frame.select("*", F.expr(key) if isinstance(key, str) else key)
+        column = F.expr(key) if isinstance(key, str) else key
+        keyed = frame.select("*", column)
         added = keyed.columns[-1]
         names.append(added)
-        # A plain column as a Column object adds nothing new.
-        frame = frame if added in frame.columns else keyed
+        if added not in frame.columns:
+            frame = keyed
+        elif not _is_plain(column, added):
+            raise InvalidInputError(
+                "a key has the name of a column that is something else",
+                object_name=str(key),
+                found=f"column {added} beside it",
+                action="give the key another alias, or change the column before key_by",
+            )
     return frame, tuple(names)
+
+
+def _is_plain(column: SparkColumn, name: str) -> bool:
+    """True of the column itself, which Spark shows by its name, perhaps qualified."""
+    shown = str(column).removeprefix("Column<'").removesuffix("'>")
+    return shown == name or (shown.endswith(f".{name}") and shown.replace(".", "").isidentifier())
 
 
 def spark_ddl(schema: StructType) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from lakestate.errors import LakestateError
+from lakestate.errors import LakestateError, StorageUnavailableError
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.values import Block, Epoch, FileRef, TimeRange
 from lakestate.storage.run_cache import CachedFile, RunCache
@@ -36,8 +36,10 @@ Upgrade = Callable[[pa.Table, CheckpointParquetMetadata, str], pa.Table]
 
 _log = logging.getLogger("lakestate.cache")
 
+_MapKey = tuple[Path, tuple[int, int, int], object, object]
+"""Where a file lies, which content it was when it was mapped, and as what it is read."""
 MAPS_MAX = 64
-_MAPS: OrderedDict[object, Run] = OrderedDict()
+_MAPS: OrderedDict[_MapKey, Run] = OrderedDict()
 _MAPS_LOCK = threading.Lock()
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _SOUND: set[tuple[int, int, int]] = set()
@@ -54,7 +56,7 @@ def write_run(run: Run, context: TableContext, epoch: Epoch) -> FileRef:
         streamed.add(run.slice(start, min(len(run), start + ROW_GROUP_ROWS)))
     file = store_streamed(data, streamed, layout, context, epoch)
     if context.cache is not None:
-        context.cache.open(_cache_key(file, layout, context), _writer(run.rows)).close()
+        _kept(context.cache, _cache_key(file, layout, context), run.rows)
     return file
 
 
@@ -113,7 +115,7 @@ def open_run(file: FileRef, layout: RunLayout, context: TableContext, upgrade: U
     Raises CorruptionError naming the file if it is missing, damaged or another table's.
     """
     key = _cache_key(file, layout, context)
-    cached = None if context.cache is None else context.cache.find(key)
+    cached = None if context.cache is None else _found(context.cache, key)
     run = None if cached is None else _mapped(cached, layout)
     if run is None:
         run = Run(_fetched(file, layout, context, upgrade), layout)
@@ -122,8 +124,16 @@ def open_run(file: FileRef, layout: RunLayout, context: TableContext, upgrade: U
     return run.clipped_to(file.valid_keys)
 
 
+def _found(cache: RunCache, key: str) -> CachedFile | None:
+    try:
+        return cache.find(key)
+    except StorageUnavailableError as cause:
+        _log.warning("the cache cannot be used, and a run is fetched again: %s", cause)
+        return None
+
+
 def _kept(cache: RunCache, key: str, rows: pa.Table) -> None:
-    """Fill the cache beside the epoch, which has the rows already and need not wait for it."""
+    """Fill the cache, which never fails an epoch: the rows are stored, or have been fetched."""
     try:
         cache.open(key, _writer(rows)).close()
     except LakestateError as cause:
@@ -135,19 +145,33 @@ def _mapped(cached: CachedFile, layout: RunLayout) -> Run | None:
 
     None if the file is not such a run, whatever its record says: a cache never fails a job.
     """
-    identity = (*cached.identity, layout.config, layout.hash)
+    key: _MapKey = (cached.path, cached.identity, layout.config, layout.hash)
     with _MAPS_LOCK:
-        if identity in _MAPS:
-            _MAPS.move_to_end(identity)
+        if key in _MAPS:
+            _MAPS.move_to_end(key)
         else:
+            _drop_evicted()
             try:
-                _MAPS[identity] = Run(_sound_rows(cached, layout), layout).indexed()
+                _MAPS[key] = Run(_sound_rows(cached, layout), layout).indexed()
             except (pa.ArrowException, OSError, ValueError) as cause:
                 _log.warning("a cached run cannot be read, and is fetched again: %s: %s", cached.path, cause)
                 return None
         if len(_MAPS) > MAPS_MAX:
             _MAPS.popitem(last=False)
-        return _MAPS[identity].held_by(cached)
+        return _MAPS[key].held_by(cached)
+
+
+def _drop_evicted() -> None:
+    """Let go of maps of files that the cache has removed or replaced: their disk space is free only then."""
+    for key in list(_MAPS):
+        path, identity, *_ = key
+        try:
+            found = path.stat()
+            is_there = (found.st_dev, found.st_ino) == identity[:2]
+        except OSError:
+            is_there = False
+        if not is_there:
+            del _MAPS[key]
 
 
 def _sound_rows(cached: CachedFile, layout: RunLayout) -> pa.Table:

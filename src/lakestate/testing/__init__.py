@@ -1,7 +1,7 @@
-"""Tools for testing what is built on Lakestate: fault injection, the store contract, an S3 server.
+"""Tools for testing what is built on Lakestate: the operator harness, fault injection, the store contract.
 
-The store contract and the S3 server need pytest and SeaweedFS, and are imported from their own
-modules.
+The store contract, the S3 server and the pytest plugin need pytest or SeaweedFS, and are imported
+from their own modules.
 """
 
 from lakestate.testing.faults import (
@@ -14,6 +14,7 @@ from lakestate.testing.faults import (
     faults_at,
     no_faults,
 )
+from lakestate.testing.operator_harness import OperatorHarness
 from lakestate.testing.stepping import SteppingAmbient
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "FaultyStore",
     "Hook",
     "Operation",
+    "OperatorHarness",
     "SimulatedCrash",
     "SteppingAmbient",
     "StoreCall",
