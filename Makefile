@@ -21,9 +21,8 @@ demo: setup ## Run a pipeline on local Spark, kill it, restart it, and show that
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 .PHONY: test
-# Two processes: one takes the heavy tests (simulation, then all that starts Spark), the other the rest.
 test: setup ## Run the tests and doctests; ARGS="-k fence" chooses some
-	@$(BIN)/pytest -q -n 2 --dist loadscope $(ARGS)
+	@scripts/test $(ARGS)
 
 .PHONY: lint
 lint: setup ## Check format, style, types and layers

@@ -15,33 +15,35 @@ if TYPE_CHECKING:
     from lakestate.config import StoreConfig
 
 
-# One test process gets these, in this order: the first takes both processors, the others start Spark,
-# and two JVMs would be in each other's way.
-TAKES_ALL = "simulation/test_simulation.py"
-SPARK_TESTS = (
-    "tests/cluster/",
-    "integration/test_auction_source",
-    "integration/test_demo",
-    "integration/test_pipeline_",
-    "integration/test_routing_spark",
-    "integration/test_sink_data_source",
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: TAKES_ALL not in item.nodeid)
+# Tests that start Spark, in this process or as drivers of their own. Each kind runs in one process, one
+# after the other: more JVMs at once would be in each other's way.
+TOGETHER = {
+    "drivers": (
+        "tests/cluster/",
+        "integration/test_demo",
+        "integration/test_pipeline_kills",
+        "integration/test_sink_data_source_kills",
+    ),
+    "spark": (
+        "integration/test_auction_source",
+        "integration/test_pipeline_",
+        "integration/test_routing_spark",
+        "integration/test_sink_data_source",
+    ),
+}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The heavy tests one after the other in one process; all others wherever there is room."""
+    """Two of three processes get the tests with Spark; all others run wherever there is room."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class HeavyTogether(LoadScopeScheduling):
+    class SparkTogether(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "heavy" if any(name in nodeid for name in (TAKES_ALL, *SPARK_TESTS)) else nodeid
+            kinds = (kind for kind, names in TOGETHER.items() if any(name in nodeid for name in names))
+            return next(kinds, nodeid)
 
-    return HeavyTogether(config, log)
+    return SparkTogether(config, log)
 
 
 @pytest.fixture(scope="session")

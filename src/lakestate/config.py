@@ -89,7 +89,8 @@ def _split_quantity(text: object, what: str, example: str) -> tuple[float, str]:
 class RetryPolicy:
     """How long a store keeps trying when the fault may pass (timeouts, 429, 5xx).
 
-    The deadline bounds the whole call, attempts and waits included. Waits double from
+    The deadline bounds the whole call, attempts and waits included, unless it is made of many
+    requests: a long transfer or listing that gets on may take longer. Waits double from
     `backoff_first_ms` to `backoff_max_ms`, each shortened by a random share so that many
     subtasks that failed together do not come back together.
     """

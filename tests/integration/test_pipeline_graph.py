@@ -25,10 +25,14 @@ from tests.support.pipelines import (
 from tests.support.totals import Totals
 
 import lakestate as ls
+from lakestate.sinks import EventTime
 from lakestate.sinks.parquet_sink import ParquetSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+FAR_S = 1_700_000_000_000
+"""Milliseconds taken for seconds: more than fifty thousand years."""
 
 
 @pytest.fixture
@@ -171,6 +175,38 @@ class TestLateRows:
             {"user": "a", "n": 5, "spend": 5.0}
         ]
 
+    def test_a_time_after_the_year_9999_does_not_raise_the_watermark(
+        self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
+    ) -> None:
+        start_us = int(START.timestamp()) * 1_000_000
+        for number, seconds in enumerate([[0, 100], [50, 200, FAR_S], [-FAR_S], [150, 300]]):
+            times = pa.array([start_us + each * 1_000_000 for each in seconds], pa.timestamp("us", "UTC"))
+            rows = pa.table({"user": ["a"] * len(times), "amount": [1.0] * len(times), "ts": times})
+            write_input(tmp_path / "in", number, rows.cast(EVENTS))
+        pipeline = ls.Pipeline("far", backend, parallelism=2)
+        source = pipeline.source(read_stream(spark, tmp_path / "in"), event_time="ts", delay="10 seconds")
+        source.key_by("user").apply("totals", Totals())
+        source.sink("out", ParquetSink(f"file://{tmp_path}/out", partition_by=[EventTime("year=%Y")]))
+        seen: list[Any] = []
+
+        class Collect:
+            def on_epoch(self, progress: Any) -> None:
+                seen.append((progress.watermark_us, dict(progress.late_rows)))
+
+        run_available(pipeline, drain=True, listeners=[Collect()])
+        assert seen == [
+            (None, {"source": 0}),
+            (start_us + 90_000_000, {"source": 1}),
+            (start_us + 190_000_000, {"source": 1}),
+            (start_us + 190_000_000, {"source": 1}),
+            (start_us + 290_000_000, {}),
+        ]
+        folders = {file.parent.name for file in (tmp_path / "out").glob("year=*/*.parquet")}
+        assert folders == {f"year={START.year}", "year=55896", "year=-51845"}
+        assert state_rows(backend, "far", "totals", Totals(), "totals") == [
+            {"user": "a", "n": 8, "spend": 8.0}
+        ]
+
 
 class TestExample:
     def test_the_example_of_a_pipeline_runs_as_it_is_shown(self, spark: SparkSession, tmp_path: Path) -> None:
@@ -214,7 +250,10 @@ class TestChecks:
         frame = read_stream(spark, tmp_path / "in")
         cases: list[tuple[Any, str]] = [
             (lambda s: s.key_by("nobody").apply("t", Totals()), "not a key of these rows: nobody"),
-            (lambda s: s.key_by("lower(user) AS user").apply("t", Totals()), "a key has the name of a column"),
+            (
+                lambda s: s.key_by("lower(user) AS user").apply("t", Totals()),
+                "a key has the name of a column",
+            ),
             (lambda s: s.key_by("amount").apply("t", Totals()), "table totals is not keyed like the rows"),
             (lambda s: s.apply("t", Totals()), "rows without key"),
             (lambda s: s.transform(lambda f: f.select("x")).sink("o", ANY_SINK), "a transform does not fit"),

@@ -170,6 +170,17 @@ class TestStopping:
         assert (job.manifest().epoch, job.manifest().status) == (2, CompletionStatus.FINAL)
         job.check()
 
+    def test_a_job_that_was_drained_before_its_first_batch_reads_that_batch_later(self, job: Job) -> None:
+        (given,) = (job.folder / "in").iterdir()
+        hidden = given.rename(job.folder / "hidden")
+        run_available(job.pipeline(), drain=True)
+        with pytest.raises(NotFoundError):
+            job.manifest()
+        hidden.rename(given)
+        run_available(job.pipeline(), drain=True)
+        assert (job.manifest().epoch, job.manifest().status) == (2, CompletionStatus.FINAL)
+        job.check()
+
     def test_what_spark_refuses_to_start_leaves_nothing_behind(self, job: Job) -> None:
         from pyspark.errors import AnalysisException
 

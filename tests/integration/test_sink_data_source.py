@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -159,6 +160,22 @@ def test_a_batch_that_spark_runs_again_is_not_written_again(spark: SparkSession,
     query.run()
     assert (commits / "2").exists()
     assert visible(tmp_path / "out") == query.expected()
+
+
+def test_a_checkpoint_that_is_one_batch_older_than_the_state_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(spark, tmp_path, stateLocation=str(tmp_path / "state"))
+    query.feed(1)
+    query.run()
+    older = shutil.copytree(tmp_path / "checkpoint", tmp_path / "older")
+    query.feed(1)
+    query.run()
+    shutil.rmtree(tmp_path / "checkpoint")
+    older.rename(tmp_path / "checkpoint")
+    # As many rows, and yet not the batch that is published: only Spark's offsets can tell.
+    with pytest.raises(StreamingQueryException, match="a batch was planned anew"):
+        query.run()
 
 
 def test_a_task_that_fails_after_half_of_its_rows_counts_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -87,6 +87,29 @@ def test_a_get_survives_a_fault(
     assert proxy.plan.struck == [fault, fault]
 
 
+def test_a_large_get_goes_on_where_it_was_cut(
+    store: ObjectStore, direct: ObjectStore, proxy: FaultProxy
+) -> None:
+    data = bytes(range(251)) * 20_000
+    direct.put("object", data)
+    proxy.once(Fault.CUT_ANSWER, "GET")
+    proxy.once(Fault.CUT_ANSWER, "GET")
+    assert store.get("object") == direct.get("object")
+    proxy.once(Fault.CUT_ANSWER, "GET")
+    assert store.get_range("object", ByteRange(7, 4_000_000)) == data[7:4_000_007]
+    assert proxy.plan.struck == [Fault.CUT_ANSWER] * 3
+
+
+def test_a_large_object_that_is_replaced_while_it_is_read_is_the_new_one(
+    store: ObjectStore, direct: ObjectStore, proxy: FaultProxy
+) -> None:
+    old, new = bytes(5_000_000), bytes(range(250)) * 20_000
+    direct.put("object", old)
+    proxy.once(Fault.CUT_ANSWER, "GET", meanwhile=lambda: direct.put("object", new))
+    stored = store.get("object")
+    assert (stored.data, stored.version) == (new, direct.head("object").version)
+
+
 @pytest.mark.parametrize("fault", ALL)
 def test_a_listing_survives_a_fault(
     store: ObjectStore, direct: ObjectStore, proxy: FaultProxy, fault: Fault

@@ -183,12 +183,14 @@ class TimeKeyMachine(RuleBasedStateMachine):
         )
         start, end = self.span(start, end)
         found: list[list[Row]] = [[] for _ in keys]
-        for subtask in self.job.subtasks:
-            part = subtask.state.by_key.rows_of(asked, start, end)
+        owners = self.job.owner(asked)
+        for index, subtask in enumerate(self.job.subtasks):
+            mine = [place for place, owner in enumerate(owners) if owner == index]
+            part = subtask.state.by_key.rows_of(asked.take(pa.array(mine, pa.int64())), start, end)
             queries = part.column("__query").to_pylist()
             assert queries == sorted(queries)
             for query, row in zip(queries, as_rows(part), strict=True):
-                found[query].append(row)
+                found[mine[query]].append(row)
         for key, rows in zip(keys, found, strict=True):
             wanted = [row for row in self.rows if row[:2] == key and inside(row, start, end)]
             assert ordered(rows) == ordered(wanted)

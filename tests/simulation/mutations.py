@@ -12,21 +12,30 @@ from typing import Any
 import pytest
 import xxhash
 
+from lakestate.ambient import Ambient
 from lakestate.coordinator import commit, job_driver, publish, recover, retain, upkeep
 from lakestate.coordinator.job_driver import JobDriver
 from lakestate.coordinator.parquet_backend import operator_entries
-from lakestate.errors import OutcomeUnknownError
+from lakestate.errors import NotFoundError, OutcomeUnknownError
 from lakestate.protocol import retention
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.paths import FENCE
+from lakestate.protocol.records import TagRecord
 from lakestate.protocol.resolve import ReplayCommit, Resume
-from lakestate.protocol.values import FileRef, ObjectRef
+from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
+from lakestate.protocol.values import Epoch, FileRef, ObjectRef
 from lakestate.sinks import committer, uploads
+from lakestate.storage import multipart_objects
 from lakestate.storage.store import Created
-from lakestate.tables import compact_runs, global_keyed_checkpointer, run_checkpointer
+from lakestate.tables import (
+    compact_runs,
+    global_keyed_checkpointer,
+    global_keyed_compaction,
+    run_checkpointer,
+)
 from lakestate.tables.job_objects import JobObjects
 from lakestate.tables.lifecycle import FinishedTable
-from lakestate.testing.simulation import Scenario, run_seed
+from lakestate.testing.simulation import Scenario, actors, run_seed
 from lakestate.testing.simulation.chance import chance
 
 Patch = pytest.MonkeyPatch
@@ -222,6 +231,73 @@ def go_on_after_a_superseded_epoch(patch: Patch) -> None:
     patch.setattr(JobDriver, "_commit", commit_what_stands)
 
 
+def tag_without_looking_again(patch: Patch) -> None:
+    def create(job: JobObjects, name: str, epoch: Epoch, ambient: Ambient) -> TagRecord:
+        record = job.read_epoch(epoch)
+        if record is None:
+            raise NotFoundError("not published", object_name=str(epoch))
+        tag = TagRecord(job.job_id, name, epoch, record.manifest, ambient.now_ms())
+        job.store.create(job.full(job.paths.tag(name)), tag.encode())
+        return tag
+
+    patch.setattr(actors, "create_tag", create)
+
+
+def keep_one_epoch(patch: Patch) -> None:
+    real = retain.next_boundary
+
+    def boundary(current: Any, published: Any, policy: Any, *more: Any) -> Any:
+        return real(current, published, RetentionPolicy(1), *more)
+
+    patch.setattr(retain, "next_boundary", boundary)
+
+
+def hurry_the_watermark(patch: Patch) -> None:
+    real = job_driver.job_watermark
+
+    def ahead(previous_us: int | None, sources_us: Any) -> int | None:
+        found = real(None, sources_us)
+        return previous_us if found is None else found + 1_000_000
+
+    patch.setattr(job_driver, "job_watermark", ahead)
+
+
+def let_the_oldest_win(patch: Patch) -> None:
+    real = global_keyed_compaction.read_entries
+
+    def read(files: Sequence[Any], *more: Any) -> Any:
+        return real(tuple(reversed(files)), *more)
+
+    patch.setattr(global_keyed_compaction, "read_entries", read)
+
+
+def commit_one_sink(patch: Patch) -> None:
+    real = job_driver.commit_epoch
+
+    def commit_first(job: Any, mine: Any, permit: Any, manifest: Any, committers: Any) -> None:
+        real(job, mine, permit, replace(manifest, sinks=manifest.sinks[:1]), committers)
+
+    patch.setattr(job_driver, "commit_epoch", commit_first)
+
+
+def collect_records_only(patch: Patch) -> None:
+    real = retain.plan_retention
+
+    def plan(facts: Any) -> Any:
+        found = real(facts)
+        return replace(found, delete_then=()) if isinstance(found, RetentionPlan) else found
+
+    patch.setattr(retain, "plan_retention", plan)
+
+
+def abort_nothing(patch: Patch) -> None:
+    patch.setattr(committer, "_clear_store", _silently)
+
+
+def refuse_what_is_complete(patch: Patch) -> None:
+    patch.setattr(multipart_objects, "is_made_of", lambda data, parts: False)
+
+
 MUTATIONS: Sequence[Mutation] = (
     Mutation("publish without reading the fence again", no_fence_before_publishing),
     Mutation("delete without reading the fence again", no_fence_before_deleting),
@@ -245,6 +321,14 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "commit our output of an epoch that another published", go_on_after_a_superseded_epoch, is_rare=True
     ),
+    Mutation("acknowledge a tag without reading the boundary again", tag_without_looking_again, is_rare=True),
+    Mutation("keep fewer epochs than the policy says", keep_one_epoch),
+    Mutation("a watermark ahead of the rows", hurry_the_watermark),
+    Mutation("let the oldest value win in a merge of a replicated table", let_the_oldest_win, is_rare=True),
+    Mutation("commit only the first of two sinks", commit_one_sink),
+    Mutation("collect only the records of epochs", collect_records_only),
+    Mutation("abort no upload that is dead", abort_nothing),
+    Mutation("refuse an upload that is complete and half cleared", refuse_what_is_complete, is_rare=True),
 )
 
 
@@ -252,7 +336,8 @@ def harsh(seed: int) -> Scenario:
     """What the seed draws, with more drivers at once, more turns taken and more tags than usual."""
     drawn = Scenario.drawn(chance(seed, "scenario"))
     rates = replace(drawn.rates, second_driver=0.7, superseded=0.2, stall=max(0.01, drawn.rates.stall))
-    return replace(drawn, drivers=3, tags=3, keep_epochs=1, switch_rate=0.3, rates=rates)
+    keep_epochs = 1 if seed % 3 else drawn.keep_epochs
+    return replace(drawn, drivers=3, tags=3, keep_epochs=keep_epochs, switch_rate=0.3, rates=rates)
 
 
 def seeds_to_find(mutation: Mutation, first: int = 0) -> tuple[int, str] | None:

@@ -44,6 +44,7 @@ def check(total: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
         pytest.fail(f"{len(total.failed)} runs broke a promise: {total.failed[:3]}\n{told}", pytrace=False)
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(TIMEOUT_S)
 def test_no_promise_is_broken_in_a_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
     total = sweep(map(Task, range(SEEDS)))

@@ -15,9 +15,9 @@ from lakestate.coordinator.retain import references_of
 from lakestate.protocol.paths import ObjectKind, recognise
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.destination import UploadPlace
-from lakestate.sinks.open_files import OPEN_FILES, OpenFiles
-from lakestate.sinks.pre_commit import CompletedUpload, PreCommit
+from lakestate.sinks.destination import LocalPlace, UploadPlace
+from lakestate.sinks.open_files import OPEN_FILES, OpenFile, OpenFiles
+from lakestate.sinks.pre_commit import CompletedUpload, FilePreCommit, LocalFile, PreCommit
 from lakestate.tables.manager import TableManager
 
 PREFIX = f"{JOB}/"
@@ -138,24 +138,37 @@ class Arena:
     def _used_parts(self) -> dict[str, tuple[str, set[int]]]:
         """By upload: its file, and the numbers of the parts that the newest epoch refers to."""
         used: dict[str, tuple[str, set[int]]] = {}
-        manifest = self.job.backend.load_checkpoint_metadata(JOB, self.newest)
-        task = ls.TaskInfo(JOB, "out")
-        tables = TableManager.load(task, self.job.sinks["out"].tables(), self.job.backend, self.newest)
-        for record in OpenFiles(tables.keyed(OPEN_FILES)).records():
+        for record in self._open_files("out"):
             assert isinstance(record.place, UploadPlace)
             assert record.place.token is not None
             used[record.place.token] = (record.path, {part.number for part in record.place.parts})
-        for sink in (sink for sink in manifest.sinks if sink.sink_id == "out"):
-            for data in msgspec.msgpack.decode(sink.data, type=list[bytes]):
-                for file in PreCommit.decode(data).finished:
-                    assert isinstance(file.content, CompletedUpload)
-                    used[file.content.token] = (file.path, {part.number for part in file.content.parts})
+        for file in self._finished_files("out"):
+            assert isinstance(file.content, CompletedUpload)
+            used[file.content.token] = (file.path, {part.number for part in file.content.parts})
         return used
 
+    def _open_files(self, sink_id: str) -> Iterator[OpenFile]:
+        tables = TableManager.load(
+            ls.TaskInfo(JOB, sink_id), self.job.sinks[sink_id].tables(), self.job.backend, self.newest
+        )
+        yield from OpenFiles(tables.keyed(OPEN_FILES)).records()
+
+    def _finished_files(self, sink_id: str) -> Iterator[FilePreCommit]:
+        manifest = self.job.backend.load_checkpoint_metadata(JOB, self.newest)
+        for sink in (sink for sink in manifest.sinks if sink.sink_id == sink_id):
+            for data in msgspec.msgpack.decode(sink.data, type=list[bytes]):
+                yield from PreCommit.decode(data).finished
+
     def _local_targets(self) -> Iterator[Target]:
+        """Copies that attempts left behind are no targets: nothing refers to them."""
+        places = [record.place for record in self._open_files("local")]
+        used = {place.temporary for place in places if isinstance(place, LocalPlace)}
+        contents = [file.content for file in self._finished_files("local")]
+        used |= {content.temporary for content in contents if isinstance(content, LocalFile)}
         for path in sorted(self.world.local):
             assert path.startswith(".lakestate/open/"), path
-            yield Target("hidden file", "local", path, (Path(path).name,))
+            if Path(path).name in used:
+                yield Target("hidden file", "local", path, (Path(path).name,))
 
 
 def _state_kind(path: str, kind: ObjectKind) -> str:

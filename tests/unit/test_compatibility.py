@@ -104,6 +104,42 @@ def test_the_answer_is(declared: TableConfig, answer: Compatibility) -> None:
     assert compatibility(STORED, declared, migrates_from={2} if declared.state_version == 3 else ()) == answer
 
 
+BY_TIME = TableConfig("clicks", TableType.TIME_KEY, value_columns=(COUNT,), time_column="ts")
+ONLY_RENAMED = "a migration can rename it, with ColumnChanges, and not make it another column"
+
+
+@pytest.mark.parametrize(
+    ("declared", "was", "answer"),
+    [
+        pytest.param("ts", None, NeedsMigration(1, 2), id="the same"),
+        pytest.param("at", "ts", NeedsMigration(1, 2), id="renamed"),
+        pytest.param(
+            "seen",
+            None,
+            Incompatible((f"time column is ts, declared seen: {ONLY_RENAMED}",)),
+            id="another column",
+        ),
+        pytest.param(
+            "at",
+            "seen",
+            Incompatible((f"time column is ts, declared at, which was seen: {ONLY_RENAMED}",)),
+            id="another column, renamed",
+        ),
+    ],
+)
+def test_in_a_newer_version_the_event_time_is_the_same_column(
+    declared: str, was: str | None, answer: Compatibility
+) -> None:
+    newer = replace(BY_TIME, state_version=2, time_column=declared)
+    assert compatibility(BY_TIME, newer, migrates_from={1}, time_column_before=was) == answer
+
+
+def test_a_time_to_live_may_go_by_another_column_in_a_newer_version() -> None:
+    stored = replace(STORED, time_column="ts", ttl_us=5)
+    newer = replace(stored, state_version=3, time_column="seen")
+    assert compatibility(stored, newer, migrates_from={2}) == NeedsMigration(2, 3)
+
+
 TYPES = ["tinyint", "smallint", "int", "bigint", "float", "double", "decimal(10,2)", "decimal(12,2)"]
 TYPES += ["decimal(12,4)", "string"]
 WIDER = {

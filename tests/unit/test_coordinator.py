@@ -558,9 +558,29 @@ class TestRetaining:
         create_tag(driver.job, "keep", Epoch(2), driver.ambient)
         damage(store, "job/tags/keep.json")
         before = [info.path for info in store.list()]
-        with pytest.raises(CorruptionError, match=r"job/tags/keep\.json"):
-            retain(driver.job, driver.mine, KEEP_ONE, driver.ambient)
+        refused = retain(driver.job, driver.mine, KEEP_ONE, driver.ambient)
+        assert isinstance(refused, RetentionRefused)
+        assert [each.object_name for each in refused.damages] == [f"{store.url}/job/tags/keep.json"]
         assert [info.path for info in store.list()] == before
+
+    def test_a_tag_that_is_damaged_once_the_boundary_has_moved_deletes_nothing(
+        self, memory: ObjectStore
+    ) -> None:
+        driver = started(memory)
+        driver.run_to(4)
+        create_tag(driver.job, "keep", Epoch(2), driver.ambient)
+        watched = FaultyStore(memory)
+
+        def hook(operation: Operation, path: str) -> Fault:
+            if operation is Operation.LIST and path == "job/tags/" and driver.job.read_boundary() is not None:
+                memory.put("job/tags/keep.json", b"{}")
+            return Fault.NONE
+
+        watched.hook = hook
+        refused = retain(replace(driver.job, store=watched), driver.mine, KEEP_ONE, driver.ambient)
+        assert isinstance(refused, RetentionRefused)
+        assert "job/tags/keep.json" in str(refused)
+        assert driver.job.list_epochs() == [1, 2, 3, 4]
 
     def test_a_fenced_driver_deletes_nothing(self, store: ObjectStore) -> None:
         old = started(store, "old")

@@ -234,6 +234,26 @@ class TestOtherDrivers:
         run(new[0], Engine(job.backend()))
         assert job.counts() == {"of 0": 2, "of 1": 2}
 
+    def test_an_epoch_of_a_fenced_driver_is_found_by_looking_again(self, job: Job) -> None:
+        newer: list[JobDriver] = []
+
+        def take_over(operation: Operation, path: str) -> Fault:
+            if operation is Operation.CREATE and path.endswith("epochs/0000000001.json") and not newer:
+                newer.append(job.driver())
+                assert newer[0].look_again() is None
+            return Fault.NONE
+
+        slow = job.backend()
+        slow.__dict__["_store"] = FaultyStore(slow.objects("job").store, take_over)
+        older = job.driver(slow)
+        with pytest.raises(ls.FencedError):
+            older.run_epoch(Epoch(1), Engine(job.backend()))
+        found = newer[0].look_again()
+        assert found is not None
+        assert (found.epoch, found.generation, newer[0].next_epoch()) == (1, 1, 2)
+        with pytest.raises(ls.FencedError):
+            older.look_again()
+
     @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
     def test_a_lost_answer_is_looked_into_and_the_epoch_is_committed_once(
         self, job: Job, fault: Fault
@@ -300,6 +320,11 @@ class TestUpkeep:
         driver, engine = job.driver(clean_up=broken), Engine(job.backend())
         with caplog.at_level(logging.WARNING, "lakestate.upkeep"):
             run(driver, engine, 2)
+            done = driver.run_epoch(driver.next_epoch(), engine)
             driver.stop()
-        assert "the sink's store is away" in caplog.text
+        assert (
+            "clean-up of the sinks of job job failed and will be tried again: the sink's store" in caplog.text
+        )
+        assert isinstance(done, EpochFinished)
+        assert done.progress.upkeep_failures == {"clean_up": 1}
         assert driver.mine.generation == Generation(1)

@@ -226,6 +226,24 @@ def test_rows_of_another_subtask_are_refused(jobs: list[TableJob]) -> None:
         view(job).put(pa.table({"k": range(100), "n": range(100)}))
 
 
+def test_keys_of_another_subtask_are_not_looked_for(jobs: list[TableJob]) -> None:
+    job = start(jobs, KeyedTable("t", key="k bigint", value="n bigint"))
+    view(job).put(pa.table({"k": [*range(100), None], "n": range(101)}))
+    job.checkpoint()
+    job.restart(parallelism=4)
+    for manager in job.managers:
+        mine = manager.keyed("t")
+        for ask in (mine.get, mine.contains):
+            with pytest.raises(InvalidInputError, match="keys of another subtask were asked of table t"):
+                ask(pa.table({"k": range(100)}))
+            assert len(ask(pa.table({"k": pa.array([], pa.int64())}))) == 0
+        own = pa.Table.from_batches(mine.scan())
+        assert mine.get(own)["n"].to_pylist() == own["n"].to_pylist()
+    # Null is a key like any other: one subtask has it.
+    found = [pa.Table.from_batches(manager.keyed("t").scan())["k"].null_count for manager in job.managers]
+    assert sum(found) == 1
+
+
 def test_an_unknown_table_and_a_table_of_another_kind_are_named(jobs: list[TableJob]) -> None:
     job = start(jobs, KeyedTable("t", key="k bigint", value="n bigint"))
     with pytest.raises(NotFoundError, match="totals; found t"):

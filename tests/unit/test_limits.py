@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.table_job import TableJob
+from tests.support.table_job import PARTIAL, TableJob
 from tests.unit.test_codec import FILE, SUBTASK
 
 import lakestate as ls
@@ -27,7 +27,7 @@ from lakestate.coordinator.retain import references_of, retain
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.metadata import Manifest, TableFiles, TableType
 from lakestate.protocol.resolve import Damaged
-from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
+from lakestate.protocol.retention import RetentionPlan, RetentionPolicy, RetentionRefused
 from lakestate.protocol.values import Epoch
 from lakestate.tables import global_keyed_files, value_codec, value_limits, wide_text
 from lakestate.tables.run_parquet import encode_run, long_columns
@@ -118,10 +118,66 @@ class TestEpochs:
         assert known.of(epochs, Epoch(1), read)[Epoch(2)] == Damaged("manifest", "gone")
         assert asked == [1, 2, 3]
         known.of(epochs, Epoch(1), read)
-        assert asked == [1, 2, 3, 2]
+        assert asked == [1, 2, 3, 2, 3]
         # Nobody refers to what epoch 3 shared with epoch 1 but epoch 1.
         found = known.of([Epoch(1)], Epoch(1), read)
         assert found[Epoch(1)] == {"of 1", "shared"}
+
+    def test_an_epoch_that_heals_takes_nothing_from_newer_ones(self) -> None:
+        known = KnownReferences()
+        damaged = {2}
+
+        def read(epoch: Epoch) -> frozenset[str] | Damaged:
+            return Damaged("manifest", "gone") if epoch in damaged else frozenset({f"of {epoch}", "shared"})
+
+        epochs = [Epoch(number) for number in (2, 3, 4)]
+        known.of(epochs, Epoch(2), read)
+        damaged.clear()
+        known.of(
+            [*epochs, Epoch(5)],
+            Epoch(2),
+            lambda epoch: read(epoch) - {"shared"} if epoch == 5 else read(epoch),
+        )  # type: ignore[operator]
+        found = known.of([Epoch(3), Epoch(4), Epoch(5)], Epoch(3), lambda epoch: frozenset({f"of {epoch}"}))
+        assert found == {3: {"of 3"}, 4: {"of 4", "shared"}, 5: {"of 5"}}
+
+    def test_a_boundary_that_was_refused_and_is_lower_again_takes_nothing_from_newer_ones(self) -> None:
+        known = KnownReferences()
+        needs = {2: {"old"}, 3: {"old", "shared"}, 4: {"shared"}, 5: {"new"}}
+
+        def read(epoch: Epoch) -> frozenset[str]:
+            return frozenset(needs[epoch])
+
+        epochs = [Epoch(number) for number in needs]
+        for boundary in (4, 2, 4):
+            found = known.of([epoch for epoch in epochs if epoch >= boundary], Epoch(boundary), read)
+        assert found == {4: {"shared"}, 5: {"new"}}
+
+    def test_the_newest_epoch_is_read_whatever_is_remembered(self) -> None:
+        known = KnownReferences()
+        known.of([Epoch(1), Epoch(2)], Epoch(1), lambda epoch: frozenset({f"of {epoch}"}))
+        found = known.of([Epoch(1), Epoch(2)], Epoch(1), lambda epoch: frozenset({f"of {epoch} again"}))
+        assert found == {1: {"of 1"}, 2: {"of 2", "of 2 again"}}
+        gone = Damaged("manifest", "gone")
+        assert known.of([Epoch(1), Epoch(2)], Epoch(1), lambda _: gone)[Epoch(2)] == gone
+
+    def test_no_data_file_of_a_retained_epoch_goes_after_an_older_one_has_healed(self, jobs: Any) -> None:
+        job = with_epochs(jobs([KEYED]), 4)
+        objects = job.backend.objects("job")
+        manifest = objects.full(objects.paths.manifest(Epoch(2)))
+        data = objects.store.get(manifest).data
+        objects.store.delete_many([manifest])
+        assert isinstance(job.backend.cleanup_checkpoint("job", 2), RetentionRefused)
+        objects.store.put(manifest, data)
+        job.compact(PARTIAL)
+        job.restart()
+        with_epochs(job, 1)
+        for oldest in (2, 3):
+            assert isinstance(job.backend.cleanup_checkpoint("job", oldest), RetentionPlan)
+        there = {info.path for info in objects.store.list()}
+        for epoch in objects.list_epochs():
+            needed = {objects.full(path) for path in references_of(objects, epoch)}
+            assert needed - there <= {objects.full(objects.paths.committed(epoch))}
 
     def test_what_is_remembered_is_bounded(self) -> None:
         known = KnownReferences(paths_max=3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakestate.tables import lookup
 from lakestate.tables.keyed import KeyedTable
-from lakestate.tables.lookup import Query, positions
+from lakestate.tables.lookup import HashedKeys, Query, positions
 from lakestate.tables.run import Run
 
 LAYOUT = KeyedTable("t", key="k bigint", value="n bigint").layout
@@ -54,3 +54,27 @@ def test_a_key_is_found_among_others_with_its_hash() -> None:
 def test_nothing_is_found_in_an_empty_run() -> None:
     query = Query(np.array([1], dtype=np.uint64), None, [pa.array([1])])
     assert positions(run_of(np.array([], dtype=np.uint64)), query).tolist() == [lookup.ABSENT]
+
+
+def test_rows_of_a_run_in_several_chunks_are_taken_in_the_order_of_their_places() -> None:
+    rows = run_of(np.arange(100, dtype=np.uint64)).rows
+    run = Run(pa.concat_tables([rows.slice(0, 30), rows.slice(30, 1), rows.slice(31)]), LAYOUT)
+    for places in ([], [99, 0, 30, 31, 29, 30], [0, 29, 30, 31, 99], [70, 70, 3]):
+        assert run.taken("n", pa.array(places, pa.int64())).to_pylist() == places
+
+
+def test_many_keys_of_one_routing_key_are_found_in_a_run_of_several_chunks() -> None:
+    table = KeyedTable("t", key="u string, i bigint", value="n bigint", route_by=["u"])
+    layout, count = table.layout, 500
+    columns = [pa.array(["x"] * count), pa.array(range(count))]
+    routing, fine = layout.hashes(columns)
+    assert fine is not None
+    values = [pa.array(range(count)), pa.array(np.zeros(count, bool))]
+    bag = pa.Table.from_arrays([pa.array(routing), pa.array(fine), *columns, *values], schema=layout.schema)
+    rows = bag.take(pa.array(np.argsort(fine)))
+    run = Run(pa.concat_tables([rows.slice(0, 200), rows.slice(200)]), layout)
+    asked = pa.array(np.random.default_rng(1).permutation(2 * count)[:count])
+    query = HashedKeys.of(layout, [pa.array(["x"] * count), asked]).query()
+    places = positions(run, query)
+    there = [key if key < count else None for key in query.columns[1].to_pylist()]
+    assert [None if place == lookup.ABSENT else rows["i"][place].as_py() for place in places] == there

@@ -34,6 +34,7 @@ PROGRESS = EpochProgress(
     operators={"sum": StepMetrics(50_000, 900, 2000, 12.0, files_written=2)},
     state=StateSummary(12, 1000, 3_400_000, 210_000),
     durations_ms={"run": 700.0, "total": 800.0},
+    upkeep_failures={"retention": 2},
 )
 ROWS = [{"user": "ann", "amount": 1.0}, {"user": "bob", "amount": 2.0}]
 
@@ -117,6 +118,7 @@ EXPECTED = {
     ("operator_rows_out_total", _SUM): 1800,
     ("operator_bytes_written_total", _SUM): 4000,
     ("operator_files_written_total", _SUM): 4,
+    ("upkeep_failures_total", (_JOB, ("step", "retention"))): 4,
     ("epoch", (_JOB,)): 8,
     ("state_bytes", (_JOB,)): 3_500_000,
     ("state_files", (_JOB,)): 13,
@@ -153,3 +155,6 @@ class TestProgressLine:
         assert (
             progress_text(quiet) == "totals  epoch 7  0 rows in 0.80 s  state 3.4 MB in 12 files  +210.0 kB"
         )
+
+    def test_a_watermark_that_no_datetime_can_be_is_shown_as_the_last_there_is(self) -> None:
+        assert "watermark 9999-12-31 23:59:59" in progress_text(replace(PROGRESS, watermark_us=2**62))

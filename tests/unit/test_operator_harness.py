@@ -105,6 +105,17 @@ class TestState:
 
 
 class TestTime:
+    def test_a_watermark_that_no_datetime_can_be_is_shown_as_the_last_there_is(self) -> None:
+        class Told(ls.Operator):
+            output = "what string"
+            unused = ls.KeyedTable(key="k bigint", value="n bigint")
+
+            def on_watermark(self, watermark, ctx):
+                yield pa.table({"what": [f"{watermark:%Y} {ctx.watermark_us}"]})
+
+        harness = OperatorHarness(Told())
+        assert [row["what"] for row in harness.epoch(watermark=2**62)] == [f"9999 {2**62}"]
+
     def test_the_watermark_comes_after_the_rows_and_never_goes_back(self) -> None:
         class Tell(ls.Operator):
             output = "what string"

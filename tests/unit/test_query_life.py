@@ -12,7 +12,8 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 import lakestate as ls
-from lakestate.coordinator.job_driver import EpochFinished, StartAgain
+from lakestate.coordinator.job_driver import AlreadyPublished, EpochFinished, StartAgain
+from lakestate.protocol.metadata import NamedBytes
 from lakestate.protocol.values import Epoch
 from lakestate.spark import query as query_module
 from lakestate.spark.query import PipelineQuery
@@ -86,15 +87,32 @@ class Conf(dict[str, str]):
         return super().get(name, default)
 
 
+def stored(epoch: int, *files: str) -> Any:
+    """The manifest of an epoch, as far as a query looks at it."""
+    return SimpleNamespace(
+        job_id="job", epoch=Epoch(epoch), engine_files=[NamedBytes(name, b"") for name in files]
+    )
+
+
+STORED = stored(1, "offsets/0")
+
+
 class Driver:
-    """Answers every epoch with the next outcome that the test has laid out."""
+    """Answers every epoch with the next outcome that the test has laid out.
 
-    parent: Any = None
+    `parent` is what it starts from, `later` what it finds when it looks again.
+    """
 
-    def __init__(self, *outcomes: Any) -> None:
+    def __init__(self, *outcomes: Any, parent: Any = STORED, later: Any = None) -> None:
+        self.parent = parent
+        self._later = later
         self._outcomes = list(outcomes)
         self.epochs: list[tuple[int, bool]] = []
         self.stops = 0
+
+    def look_again(self) -> Any:
+        self.parent = self._later
+        return self.parent
 
     def next_epoch(self) -> Epoch:
         return Epoch(len(self.epochs) + 1)
@@ -205,6 +223,23 @@ class TestStartingAgain:
         assert driver.epochs == [(1, True), (2, True)]
 
 
+class TestABatchThatIsPublishedAlready:
+    """Its rows would be skipped: Spark's directory always goes on after the newest epoch."""
+
+    def test_it_fails_the_query(self, query: Start) -> None:
+        running = query(Driver(AlreadyPublished(), parent=stored(3, "offsets/2")), batches=1)
+        with pytest.raises(ls.IncompatibleStateError, match="rows would be skipped") as refused:
+            ends(running)
+        assert (refused.value.found, refused.value.expected) == ("batch 0", "batch 3")
+        assert refused.value.action is not None
+        assert "restart the job" in refused.value.action
+
+    def test_a_job_that_was_drained_before_it_read_anything_needs_another_name(self, query: Start) -> None:
+        running = query(Driver(AlreadyPublished(), parent=stored(1)), batches=1)
+        with pytest.raises(ls.IncompatibleStateError, match="start it under another job id"):
+            ends(running)
+
+
 class TestStopping:
     def test_only_the_first_drain_runs_an_epoch(self, query: Start) -> None:
         driver = Driver(DONE)
@@ -214,6 +249,18 @@ class TestStopping:
         running.stop(drain=True)
         assert driver.epochs == [(1, True)]
         assert driver.stops == 3
+
+    def test_a_job_that_has_no_epoch_has_nothing_to_drain(self, query: Start) -> None:
+        driver = Driver(parent=None)
+        running = query(driver)
+        running.stop(drain=True)
+        assert driver.epochs == []
+        assert running.exception() is None
+
+    def test_an_epoch_that_a_fenced_driver_published_meanwhile_is_drained(self, query: Start) -> None:
+        driver = Driver(DONE, parent=None, later=STORED)
+        query(driver).stop(drain=True)
+        assert driver.epochs == [(1, True)]
 
     def test_a_drain_that_fails_is_told_and_the_driver_is_stopped(self, query: Start) -> None:
         driver = Driver(ls.FencedError("another driver has taken over"))

@@ -205,6 +205,26 @@ def test_a_file_holds_the_rows_of_one_partition_tuple(
     assert sorted(map(str, found.to_pylist())) == sorted(map(str, PLAIN.to_pylist() * 2))
 
 
+@pytest.mark.parametrize("by", [[], ["day(at)"], ["hour(at)"], ["year(at)", "day"], ["at"]], ids=str)
+def test_times_outside_of_the_calendar_of_datetime_are_appended(warehouse: Warehouse, by: list[str]) -> None:
+    far_us = 1_700_000_000_000 * 1_000_000
+    rows = pa.record_batch(
+        {
+            "row": [1, 2, 3],
+            "at": pa.array([far_us, -far_us, 0], pa.timestamp("us", "UTC")),
+            "day": pa.array([20_000_000, -20_000_000, 0], pa.date32()),
+        }
+    )
+    job = warehouse.job(one_batch(rows), rows.schema, partition_by=by, roll=NEVER)
+    job.event_time = "at"
+    job.run_to(2)
+    job.run_to(4)
+    assert warehouse.rows() == [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]
+    summary = warehouse.table().metadata.snapshots[-1].summary
+    assert summary is not None
+    assert summary["total-records"] == "12"
+
+
 def test_a_scan_by_a_partitioned_column_reads_its_partition_only(warehouse: Warehouse) -> None:
     warehouse.job(one_batch(PLAIN), PLAIN.schema, partition_by=["bucket(64, row)"]).run_to(1)
     scan = warehouse.table().scan(row_filter="row == 3")

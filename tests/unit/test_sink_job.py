@@ -119,6 +119,74 @@ def test_the_oldest_files_are_finished_when_too_many_are_open(tmp_path: Path) ->
     assert [file.parent.name for file in files(tmp_path)] == ["country=C1", "country=C2"]
 
 
+def test_an_epoch_may_finish_more_files_than_can_be_open(tmp_path: Path) -> None:
+    def many(epoch: int, subtask: int) -> pa.RecordBatch:
+        texts = [f"c{number}" for number in range(60)]
+        return pa.record_batch({"row": range(60), "country": texts, "text": texts}, schema=SCHEMA)
+
+    sink = ParquetSink(f"file://{tmp_path}", partition_by=["country"], roll=NEVER, open_files_max=4)
+    attempt = SinkJob(lambda: sink, many, parallelism=1).attempt(0)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    attempt.writer.write(attempt.batch)
+    assert len(list(Path("/proc/self/fd").iterdir())) - before <= 4
+    attempt.writer.abandon()
+
+
+@pytest.mark.parametrize("url", ["file://{}", "memory://long-partition"])
+@pytest.mark.parametrize(
+    ("country", "found"),
+    [("x" * 260, r"a part of more than 255 bytes in country=x+… \(268 bytes\)"), ("é" * 124, "256 bytes")],
+)
+def test_a_partition_without_a_possible_path_is_refused_before_it_is_published(
+    tmp_path: Path, url: str, country: str, found: str
+) -> None:
+    sink = ParquetSink(url.format(tmp_path), partition_by=["country"])
+    job = SinkJob(lambda: sink, lambda *_: _one_row(country), parallelism=1)
+    with pytest.raises(InvalidInputError, match=found):
+        job.attempt(0).finish()
+
+
+def test_the_prefix_of_the_store_counts_where_paths_are_bounded() -> None:
+    folders = "/".join(["p" * 200] * 4)
+    refused = ParquetSink(f"memory://bucket/{folders}", partition_by=["country"])
+    job = SinkJob(lambda: refused, lambda *_: _one_row("x" * 200), parallelism=1)
+    with pytest.raises(InvalidInputError, match="more than 1024 bytes in country=x"):
+        job.attempt(0).finish()
+    job.rows = lambda *_: _one_row("x" * 100)
+    job.run_epoch(then_stop=True)
+
+
+def test_text_that_is_not_utf8_is_refused_before_it_is_published(tmp_path: Path) -> None:
+    broken = pa.array([b"\xff\xfe"]).view(pa.string())
+    row = pa.record_batch([pa.array([1]), pa.array(["DE"]), broken], schema=SCHEMA)
+    sink = ParquetSink(f"file://{tmp_path}")
+    job = SinkJob(lambda: sink, lambda *_: row, parallelism=1)
+    with pytest.raises(InvalidInputError, match="found text: Invalid UTF8"):
+        job.attempt(0).finish()
+
+
+def test_json_of_a_time_after_the_year_9999_is_refused_by_name(tmp_path: Path) -> None:
+    schema = pa.schema([("ts", pa.timestamp("us", "UTC"))])
+    row = pa.record_batch([pa.array([2**62], schema.field("ts").type)], schema=schema)
+    job = SinkJob(lambda: JsonLinesSink(f"file://{tmp_path}"), lambda *_: row, 1, schema=schema)
+    with pytest.raises(InvalidInputError, match=r"written as JSON.*years 1 to 9999"):
+        job.attempt(0).finish()
+
+
+def test_a_file_with_a_time_after_the_year_9999_can_be_finished(tmp_path: Path) -> None:
+    schema = pa.schema([("row", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+
+    def far(epoch: int, subtask: int) -> pa.RecordBatch:
+        times = pa.array([2**60 if epoch == 1 else 0], schema.field("ts").type)
+        return pa.record_batch([pa.array([epoch]), times], schema=schema)
+
+    sink = ParquetSink(f"file://{tmp_path}", partition_by=[EventTime("day=%Y-%m-%d")], roll=NEVER)
+    job = SinkJob(lambda: sink, far, 1, event_time="ts", schema=schema)
+    job.run_to(3)
+    assert [file.parent.name for file in files(tmp_path)] == ["day=1970-01-01", "day=38504-08-17"]
+    assert rows(tmp_path) == [1, 2, 3]
+
+
 def test_the_watermark_finishes_the_files_of_a_period_that_is_over(tmp_path: Path) -> None:
     sink = ParquetSink(
         f"file://{tmp_path}",
@@ -325,3 +393,7 @@ def test_a_sink_gives_up_on_its_store_when_it_is_told_to() -> None:
     with pytest.raises(StorageUnavailableError, match="out/file"):
         pickle.loads(pickle.dumps(sink)).store.head("file")
     assert time.monotonic() - start_s < RetryPolicy().deadline_ms / 2000
+
+
+def _one_row(country: str) -> pa.RecordBatch:
+    return pa.record_batch({"row": [1], "country": [country], "text": ["t"]}, schema=SCHEMA)

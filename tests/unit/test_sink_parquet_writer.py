@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from decimal import Decimal
+
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -126,6 +128,34 @@ def test_statistics_are_those_of_all_row_groups() -> None:
     assert (text.lower, text.upper, text.value_count) == (b"text 0", b"text 9", 21)
     assert len(statistics.split_offsets) == 3
     assert statistics.split_offsets[0] == 4
+
+
+def test_bounds_are_found_of_values_that_python_cannot_hold() -> None:
+    far = 1_700_000_000_000 * 1_000_000
+    batches = [
+        pa.record_batch(
+            {
+                "time": pa.array([time_us], pa.timestamp("us", "UTC")),
+                "day": pa.array([days], pa.date32()),
+                "price": pa.array([price], pa.decimal128(20, 2)),
+                "unsigned": pa.array([unsigned], pa.uint64()),
+            }
+        )
+        for time_us, days, price, unsigned in (
+            (far, 20_000_000, Decimal("-1.50"), 2**64 - 1),
+            (-far, -20_000_000, Decimal("0.25"), 0),
+        )
+    ]
+    open_file = ParquetBatchBufferingWriter(batches[0].schema, row_group_bytes=1)
+    for batch in batches:
+        open_file.add_batch_data(batch)
+    _, statistics = open_file.close()
+    assert {column.path: (column.lower, column.upper) for column in statistics.columns} == {
+        "time": (-far, far),
+        "day": (-20_000_000, 20_000_000),
+        "price": ((-150).to_bytes(9, "big", signed=True), (25).to_bytes(9, "big")),
+        "unsigned": (0, -1),
+    }
 
 
 def test_rows_of_an_older_schema_can_still_be_finished() -> None:

@@ -13,6 +13,9 @@ from lakestate.sinks.partition_paths import escaped_path_name, partition_name
 from lakestate.sinks.partitioning import Partitioning
 
 DAY_US = 86_400_000_000
+FAR_US = 1_700_000_000_000 * 1_000_000
+"""Milliseconds taken for seconds: the year 55840."""
+YEAR_ONE_US = -62_135_596_800 * 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -61,8 +64,69 @@ def test_columns_and_event_time_make_one_path_in_the_order_given() -> None:
         "1970/01/01/c=x": [0],
         "1970/01/02/c=x": [1],
         "1970/01/02/c=y": [3],
-        "__HIVE_DEFAULT_PARTITION__/c=x": [2],
+        "unknown-time/unknown-time/unknown-time/c=x": [2],
     }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("day=%Y-%m-%d", "day=__HIVE_DEFAULT_PARTITION__"),
+        ("year=%Y/month=%m", "year=__HIVE_DEFAULT_PARTITION__/month=__HIVE_DEFAULT_PARTITION__"),
+        ("%Y/%m/%d", "unknown-time/unknown-time/unknown-time"),
+        ("events/day=%Y%m%d/v=1", "events/day=__HIVE_DEFAULT_PARTITION__/v=1"),
+        ("%Y=%m", "unknown-time"),
+    ],
+)
+def test_rows_without_event_time_go_where_readers_look(pattern: str, path: str) -> None:
+    rows = pa.record_batch({"t": pa.nulls(1, pa.timestamp("us", "UTC")), "n": [1]})
+    [(found, _)] = Partitioning((EventTime(pattern),)).split(rows, "t")
+    assert found == path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "paths"),
+    [
+        ("%Y", ["55840", "-51901", "0000", "1970", "294247"]),
+        ("%Y-%m", ["55840-11", "-51901-02", "0000-12", "1970-01", "294247-01"]),
+        ("%m-%d/%H", ["11-08/22", "02-22/01", "12-31/23", "01-01/00", "01-10/04"]),
+        ("%d-%H-%M", ["08-22-13", "22-01-46", "31-23-59", "01-00-00", "10-04-00"]),
+    ],
+)
+def test_times_outside_of_the_calendar_of_datetime_have_paths(pattern: str, paths: list[str]) -> None:
+    times_us = [FAR_US, -FAR_US, YEAR_ONE_US - 1, 0, 2**63 - 1]
+    rows = pa.record_batch({"t": pa.array(times_us, pa.timestamp("us", "UTC")), "n": range(5)})
+    found = {
+        number: path
+        for path, part in Partitioning((EventTime(pattern),)).split(rows, "t")
+        for number in part["n"].to_pylist()
+    }
+    assert [found[number] for number in range(5)] == paths
+    ends = [EventTime(pattern).end_us(time_us) for time_us in times_us]
+    assert all(time_us < end_us for time_us, end_us in zip(times_us[:-1], ends, strict=False))
+    assert ends[-1] == 2**63 - 1
+
+
+def test_the_earliest_times_of_all_have_a_path_too() -> None:
+    for pattern in ("%Y", "%Y-%m", "%d", "%H", "%M"):
+        times = pa.array([-(2**63), -(2**63) + 1], pa.timestamp("us"))
+        assert Partitioning((EventTime(pattern),)).split(pa.record_batch({"t": times}), "t")
+        assert EventTime(pattern).end_us(-(2**63)) < 0
+
+
+def test_dates_and_times_outside_of_the_calendar_of_datetime_are_named_as_spark_names_them() -> None:
+    rows = pa.record_batch(
+        {
+            "d": pa.array([20_000_000, 0, None, -20_000_000], pa.date32()),
+            "t": pa.array([FAR_US, 120_000, None, -FAR_US], pa.timestamp("us", "UTC")),
+        }
+    )
+    assert sorted(path for path, _ in Partitioning(("d", "t")).split(rows, None)) == [
+        "d=+56728-02-22/t=+55840-11-08 22%3A13%3A20",
+        "d=-52789-11-11/t=-51901-02-22 01%3A46%3A40",
+        "d=1970-01-01/t=1970-01-01 00%3A00%3A00.12",
+        "d=__HIVE_DEFAULT_PARTITION__/t=__HIVE_DEFAULT_PARTITION__",
+    ]
 
 
 def test_a_batch_of_one_partition_is_not_copied() -> None:

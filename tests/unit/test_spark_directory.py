@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from lakestate.errors import InvalidInputError
+from lakestate.protocol.metadata import NamedBytes
+from lakestate.spark.offsets import rebuild
 from lakestate.spark.spark_directory import SparkDirectory
 
 LEFT_BEHIND = """
@@ -37,16 +39,36 @@ def test_what_a_killed_driver_left_is_removed_by_the_next_and_nothing_else_is(tm
     (left,) = tmp_path.iterdir()
     for name in ("lakestate-spark-other-x", "offsets"):
         (tmp_path / name).mkdir()
-    (tmp_path / "lakestate-spark-totals-file").write_text("a file of somebody")
-    (tmp_path / "lakestate-spark-totals-link").symlink_to(tmp_path / "offsets")
+    (tmp_path / "lakestate-spark-totals-somefile").write_text("a file of somebody")
+    (tmp_path / "lakestate-spark-totals-somelink").symlink_to(tmp_path / "offsets")
     mine = SparkDirectory(tmp_path, "totals")
     assert not left.exists()
     assert sorted(path.name for path in tmp_path.iterdir() if path != mine.path) == [
         "lakestate-spark-other-x",
-        "lakestate-spark-totals-file",
-        "lakestate-spark-totals-link",
+        "lakestate-spark-totals-somefile",
+        "lakestate-spark-totals-somelink",
         "offsets",
     ]
+
+
+def test_a_folder_in_use_stays_when_its_job_starts_on_the_host_again(tmp_path: Path) -> None:
+    live = SparkDirectory(tmp_path, "totals")
+    rebuild(live.path, [NamedBytes("metadata", b"{}")])
+    SparkDirectory(tmp_path, "totals").remove()
+    assert [path.name for path in live.path.iterdir()] == ["metadata"]
+    live.remove()
+
+
+def test_a_job_whose_name_begins_like_ours_keeps_its_folder(tmp_path: Path) -> None:
+    # Nobody holds a lock on it, as in the moment before it is locked.
+    others = SparkDirectory(tmp_path, "totals-eu")
+    path = others.path.rename(tmp_path / "moved")
+    others.remove()
+    path.rename(others.path)
+    SparkDirectory(tmp_path, "totals").remove()
+    assert list(tmp_path.iterdir()) == [others.path]
+    SparkDirectory(tmp_path, "totals-eu").remove()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_used_is_named(tmp_path: Path) -> None:

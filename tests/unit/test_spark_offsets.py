@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,46 @@ class TestKeeping:
     def test_rebuilding_from_nothing_leaves_an_empty_directory(self, directory: Path) -> None:
         rebuild(directory, ())
         assert contents(directory) == {}
+
+    def test_rebuilding_keeps_the_folder_itself_whose_lock_says_that_it_is_in_use(
+        self, directory: Path, tmp_path: Path
+    ) -> None:
+        (directory / "link").symlink_to(tmp_path)
+        # Held open, as by whoever locks it: another folder cannot get its number.
+        descriptor = os.open(directory, os.O_RDONLY)
+        rebuild(directory, [NamedBytes("metadata", b"{}")])
+        assert os.path.samestat(os.fstat(descriptor), directory.stat())
+        os.close(descriptor)
+        assert [path.name for path in directory.iterdir()] == ["metadata"]
+
+    def test_a_folder_that_is_not_there_is_made(self, tmp_path: Path) -> None:
+        rebuild(tmp_path / "a" / "b", [NamedBytes("metadata", b"{}")])
+        assert contents(tmp_path / "a" / "b") == {"metadata": b"{}"}
+
+
+class TestALogOfASource:
+    """Without it a source would read again what it has read."""
+
+    @pytest.mark.parametrize("lost", ["sources/0/10", "sources/0/9.compact"])
+    def test_one_that_is_gone_since_the_epoch_before_is_missed(self, directory: Path, lost: str) -> None:
+        before = engine_files(directory, Epoch.of_batch(11))
+        (directory / lost).unlink()
+        with pytest.raises(CorruptionError, match=f"lost a log of a source: .*/{lost}"):
+            engine_files(directory, Epoch.of_batch(12), before)
+
+    def test_all_of_them_are_missed(self, directory: Path) -> None:
+        before = engine_files(directory, Epoch.of_batch(11))
+        shutil.rmtree(directory / "sources")
+        with pytest.raises(CorruptionError, match="lost a log of a source"):
+            engine_files(directory, Epoch.of_batch(12), before)
+
+    def test_those_that_a_later_one_sums_up_may_go(self, directory: Path) -> None:
+        before = engine_files(directory, Epoch.of_batch(11))
+        for name in ("9.compact", "10", "11", "12"):
+            (directory / "sources/0" / name).unlink()
+        (directory / "sources/0/12.compact").write_bytes(b"v1\n0 to 12")
+        after = engine_files(directory, Epoch.of_batch(12), before)
+        assert [file.name for file in after if file.name.startswith("sources/")] == ["sources/0/12.compact"]
 
 
 class TestAnEpochWithoutABatch:

@@ -1,17 +1,20 @@
-"""obstore tells failures in its text; these are texts as obstore 0.12 wrote them."""
+"""obstore tells failures in its text; these are texts as obstore 0.12 wrote them. boto3 tells codes."""
 
 from __future__ import annotations
 
 import pytest
+from botocore.exceptions import ClientError
 from obstore import exceptions
 
 from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
 from lakestate.storage.redaction import Redaction
 from lakestate.storage.remote_faults import ConditionFailedError, obstore_errors
 from lakestate.storage.retry import Applied, TransientFault
+from lakestate.storage.s3_client import boto_errors
 
 HEAD = "Generic S3 error: Error performing PUT http://127.0.0.1:1/b/x in 3ms - "
 STATUS = HEAD + "Server returned non-2xx status code: {}: <Error><Code>Some</Code></Error>"
+REFUSED = STATUS.format("400 Bad Request").replace("Some", "{}")
 HTTP = (
     HEAD
     + "HTTP error: error sending request\n\nDebug source:\ninner: Http(\nHttpError {{\n  kind: {},\n {}}}"
@@ -32,6 +35,8 @@ def meaning(error: Exception) -> Exception:
         (STATUS.format("429 Too Many Requests"), Applied.NO),
         (STATUS.format("408 Request Timeout"), Applied.NO),
         (STATUS.format("425 Too Early"), Applied.NO),
+        (REFUSED.format("RequestTimeout"), Applied.NO),
+        (REFUSED.format("BadDigest"), Applied.NO),
         (STATUS.format("500 Internal Server Error"), Applied.MAYBE),
         (STATUS.format("502 Bad Gateway"), Applied.MAYBE),
         (STATUS.format("504 Gateway Timeout"), Applied.MAYBE),
@@ -52,6 +57,8 @@ def test_a_fault_that_may_pass_says_whether_it_may_have_acted(text: str, applied
     "error",
     [
         exceptions.GenericError(STATUS.format("400 Bad Request")),
+        exceptions.GenericError(REFUSED.format("RequestTimeTooSkewed")),
+        exceptions.GenericError(REFUSED.format("InvalidRequest")),
         exceptions.GenericError(STATUS.format("301 Moved Permanently")),
         exceptions.GenericError(STATUS.format("405 Method Not Allowed")),
         exceptions.GenericError(STATUS.format("416 Range Not Satisfiable")),
@@ -89,3 +96,32 @@ def test_a_missing_bucket_is_told_from_a_missing_object() -> None:
     assert isinstance(missing, NotFoundError)
     assert isinstance(bucket, NotFoundError)
     assert (missing.summary, bucket.summary) == ("no such object", "no such bucket")
+
+
+def refusal(status: int, code: str) -> ClientError:
+    said = {"Error": {"Code": code, "Message": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(said, "UploadPart")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "applied"),
+    [
+        (refusal(400, "RequestTimeout"), Applied.NO),
+        (refusal(400, "BadDigest"), Applied.NO),
+        (refusal(503, "SlowDown"), Applied.NO),
+        (refusal(500, "InternalError"), Applied.MAYBE),
+        (refusal(200, "RequestTimeout"), Applied.MAYBE),
+    ],
+)
+def test_a_fault_of_an_upload_that_may_pass_says_whether_it_may_have_acted(
+    error: ClientError, applied: Applied
+) -> None:
+    with pytest.raises(TransientFault) as caught, boto_errors("store/object", Redaction({})):
+        raise error
+    assert caught.value.applied is applied
+
+
+@pytest.mark.parametrize("code", ["RequestTimeTooSkewed", "InvalidRequest", "InvalidPart"])
+def test_an_upload_that_is_refused_for_good_is_not_tried_again(code: str) -> None:
+    with pytest.raises(InvalidInputError), boto_errors("store/object", Redaction({})):
+        raise refusal(400, code)

@@ -86,3 +86,39 @@ def test_other_errors_are_not_tried_again() -> None:
     with pytest.raises(KeyError):
         retrier(Clock()).run(broken, "object")
     assert calls == [1]
+
+
+class LongWork:
+    """Gets on by one step in each attempt, as far as the steps go, and never ends."""
+
+    def __init__(self, clock: Clock, steps: int) -> None:
+        self.clock, self.steps, self.done, self.calls = clock, steps, 0, 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        self.done = min(self.done + 1, self.steps)
+        self.clock.now_s += 20
+        raise TransientFault("cut", Applied.NO)
+
+
+def test_progress_starts_the_deadline_again() -> None:
+    clock = Clock()
+    work = LongWork(clock, steps=10)
+    with pytest.raises(StorageUnavailableError, match="did not get on within 30 s"):
+        retrier(clock, deadline_ms=30_000).run(work, "object", lambda: work.done)
+    assert work.calls == 12
+
+
+def test_reaching_the_same_place_again_is_no_progress() -> None:
+    clock = Clock()
+    places = iter([5, 3, 5, 4])
+    reached = [0]
+
+    def attempt() -> None:
+        clock.now_s += 10
+        reached[0] = next(places)
+        raise TransientFault("cut", Applied.NO)
+
+    with pytest.raises(StorageUnavailableError):
+        retrier(clock, deadline_ms=25_000).run(attempt, "object", lambda: reached[0])
+    assert list(places) == []

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from tests.support.table_job import TableJob
 
 import lakestate as ls
-from lakestate.errors import ConflictError, NotFoundError
+from lakestate.coordinator.tags import create_tag
+from lakestate.errors import ConflictError, NotFoundError, OutcomeUnknownError
+from lakestate.protocol.values import Epoch
+from lakestate.testing.faults import Fault, FaultyStore, Operation, faults_at
 
 VALUES = ls.GlobalKeyedTable("values", key=str, value=int)
 
@@ -56,3 +60,50 @@ def test_a_name_is_taken_once_and_a_lost_epoch_not_at_all(job: TableJob) -> None
     with pytest.raises(NotFoundError, match="epoch 1"):
         job.backend.create_tag("job", "late", 1)
     assert [tag.name for tag in job.backend.tags("job")] == ["one"]
+
+
+def test_tagging_the_same_epoch_again_answers_with_the_tag_that_is_there(job: TableJob) -> None:
+    tag = job.backend.create_tag("job", "one", 2)
+    assert job.backend.create_tag("job", "one", 2) == tag
+    job.retain(keep=1)
+    assert job.backend.create_tag("job", "one", 2) == tag
+    assert job.backend.tags("job") == (tag,)
+    assert value_at(job, 2) == 2
+
+
+def test_a_tag_whose_answer_was_lost_can_be_created_again(job: TableJob) -> None:
+    objects = job.backend.objects("job")
+    losing = FaultyStore(objects.store, faults_at({1: Fault.ANSWER_LOST}))
+    with pytest.raises(OutcomeUnknownError):
+        create_tag(replace(objects, store=losing), "golden", Epoch(2), job.backend.ambient)
+    assert job.backend.tags("job") == (job.backend.create_tag("job", "golden", 2),)
+
+
+def test_a_tag_of_an_epoch_that_is_collected_is_not_the_answer(job: TableJob) -> None:
+    objects = job.backend.objects("job")
+    tag = job.backend.create_tag("job", "one", 2)
+    gone = [objects.full(objects.paths.tag("one"))]
+    data = objects.store.get(gone[0]).data
+    objects.store.delete_many(gone)
+    job.retain(keep=1)
+    objects.store.put(gone[0], data)
+    with pytest.raises(NotFoundError, match="epoch 2 is not published"):
+        job.backend.create_tag("job", "one", 2)
+    assert job.backend.tags("job") == (tag,)
+
+
+def test_a_tag_that_comes_too_late_takes_back_only_itself(job: TableJob) -> None:
+    """Meanwhile it was deleted by hand, and its name given to another epoch."""
+    objects = job.backend.objects("job")
+
+    def meanwhile(operation: Operation, path: str) -> Fault:
+        if operation is Operation.GET and path.endswith("retention.json"):
+            job.retain(keep=2)
+            job.backend.delete_tag("job", "late")
+            job.backend.create_tag("job", "late", 5)
+        return Fault.NONE
+
+    store = FaultyStore(objects.store, meanwhile)
+    with pytest.raises(NotFoundError, match="epoch 1 can no longer be tagged"):
+        create_tag(replace(objects, store=store), "late", Epoch(1), job.backend.ambient)
+    assert [(tag.name, tag.epoch) for tag in job.backend.tags("job")] == [("late", 5)]

@@ -163,6 +163,18 @@ def test_rows_of_another_subtask_are_refused() -> None:
         job.subtasks[wrong].state.by_time.insert(batch)
 
 
+def test_rows_of_keys_of_another_subtask_are_not_looked_for() -> None:
+    job = TimeKeyJob(clicks(), parallelism=2)
+    batch = rows(("a", 1, 1))
+    mine = job.owner(batch)[0]
+    job.subtasks[mine].state.by_time.insert(batch)
+    keys = batch.select(["user"])
+    assert job.subtasks[mine].state.by_key.rows_of(keys).num_rows == 1
+    with pytest.raises(InvalidInputError, match="keys of another subtask were asked of table clicks"):
+        job.subtasks[1 - mine].state.by_key.rows_of(keys)
+    assert job.subtasks[1 - mine].state.by_key.rows_of(keys.slice(0, 0)).num_rows == 0
+
+
 @pytest.mark.parametrize(
     ("declared", "message"),
     [

@@ -5,14 +5,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.support.table_job import TableJob
 from tests.support.time_key_job import TimeKeyJob, clicks, numbers, rows, scanned, users
 
+from lakestate.errors import IncompatibleStateError
 from lakestate.protocol.metadata import TableFiles, TableType
 from lakestate.protocol.values import Epoch, FileRef, Generation, TimeRange
 from lakestate.storage.run_cache import RunCache
 from lakestate.tables import run_set
+from lakestate.tables.dry_run import dry_run
+from lakestate.tables.global_keyed import GlobalKeyedTable
 from lakestate.tables.lifecycle import CompactedFiles
-from lakestate.tables.migration import ColumnChanges
+from lakestate.tables.migration import ArrowMigration, ColumnChanges, Migration
 from lakestate.tables.run import Run
 from lakestate.tables.time_key import TimeKeyTable
 from lakestate.tables.time_key_files import merged_files, swapped_in_alive
@@ -136,6 +140,22 @@ def spread(job: TimeKeyJob) -> tuple[str, str]:
     names = [f"user-{number}" for number in range(50)]
     owners = job.owner(rows(*((name, 0, 0) for name in names)))
     return names[owners.index(0)], names[owners.index(1)]
+
+
+def test_a_replicated_table_beside_it_leaves_each_subtask_its_own_floor() -> None:
+    low, high = spread(TimeKeyJob(clicks(), parallelism=2))
+    job = TableJob([clicks(), GlobalKeyedTable("settings", key=str, value=int)], parallelism=2)
+    job.managers[0].time_key("clicks").by_time.expire(40)
+    job.managers[1].global_keyed("settings").insert("limit", 7)
+    job.checkpoint()
+    job.restart()
+    first, last = (manager.time_key("clicks") for manager in job.managers)
+    first.by_time.insert(rows((low, 1, 39), (low, 2, 40)))
+    last.by_time.insert(rows((high, 3, 39)))
+    found = [numbers(state.by_time.rows_between(None, None)) for state in (first, last)]
+    limits = [manager.global_keyed("settings").get("limit") for manager in job.managers]
+    job.close()
+    assert (found, limits) == ([[2], [3]], [7, 7])
 
 
 def test_subtasks_with_different_floors_become_one_without_loss_or_return() -> None:
@@ -274,6 +294,53 @@ def test_a_merge_of_a_busy_key_is_done_in_small_pieces() -> None:
     assert sorted(numbers(whole)) == [n for n in range(3000) if n % 700 >= 100]
     order = list(zip(whole["__key"].to_pylist(), whole["ts"].cast(pa.int64()).to_pylist(), strict=True))
     assert order == sorted(order)
+
+
+def by_time(time: str, version: int, *steps: Migration) -> TimeKeyTable:
+    value = "ts timestamp not null, seen timestamp not null"
+    return TimeKeyTable(
+        "clicks", key="user string", value=value, time=time, version=version, migrations=steps
+    )
+
+
+@pytest.mark.parametrize(
+    ("newer", "told"),
+    [
+        pytest.param(
+            by_time("seen", 2, ArrowMigration(1, lambda rows: rows)),
+            "time column is ts, declared seen:",
+            id="another",
+        ),
+        pytest.param(
+            by_time("ts", 2, ColumnChanges(1, rename={"ts": "seen", "seen": "ts"})),
+            "time column is ts, declared ts, which was seen:",
+            id="swapped",
+        ),
+        pytest.param(
+            by_time(
+                "ts",
+                3,
+                ArrowMigration(1, lambda rows: rows),
+                ColumnChanges(2, rename={"ts": "seen", "seen": "ts"}),
+            ),
+            "time column is ts, declared ts, which was seen:",
+            id="swapped in a later step",
+        ),
+    ],
+)
+def test_a_migration_that_makes_another_column_the_event_time_is_refused(
+    newer: TimeKeyTable, told: str
+) -> None:
+    job = TableJob([by_time("ts", 1)])
+    time, seen = (pa.array([second], pa.timestamp("us", tz="UTC")) for second in (10, 20))
+    job.managers[0].time_key("clicks").by_time.insert(pa.table({"user": ["a"], "ts": time, "seen": seen}))
+    job.checkpoint()
+    stored = job.backend.load_checkpoint_metadata("job")
+    report = dry_run([newer], stored, "op", job.backend.objects("job"))
+    with pytest.raises(IncompatibleStateError, match=told):
+        job.restart(tables=[newer])
+    job.close()
+    assert [problem.reason.startswith(told) for problem in report.problems] == [True]
 
 
 def test_rows_of_an_older_version_are_migrated_when_read_and_rewritten_by_compaction() -> None:

@@ -14,6 +14,7 @@ from tests.support.corruption_job import JOB, CorruptionJob, World, built
 from tests.support.table_job import TableJob
 
 import lakestate as ls
+from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.errors import InvalidInputError, NotFoundError, StorageUnavailableError
 from lakestate.protocol.records import BoundaryRecord
 from lakestate.protocol.retention import RetentionPlan
@@ -64,7 +65,8 @@ def damage(job: CorruptionJob, path: str) -> None:
 def test_a_sound_job_is_called_sound_and_everything_of_it_was_read(job: CorruptionJob) -> None:
     report = report_of(job)
     assert report.is_clean
-    assert report.findings == report.dangling == report.not_restorable == ()
+    assert report.findings == report.not_restorable == ()
+    assert [(each.sink_id, each.standing) for each in report.dangling] == [("local", Standing.COPY)]
     assert report.restorable == (2, 4, 5)
     assert [verdict.tags for verdict in report.epochs] == [("kept-2",), ("kept-4", "moved"), ()]
     assert all(verdict.is_committed for verdict in report.epochs)
@@ -133,6 +135,13 @@ def test_several_damages_are_all_named_at_once(job: CorruptionJob) -> None:
         "epochs/0000000005.json": Problem.MISPLACED,
     }
     assert found["tags/kept-4.json"].consequence == "retention deletes nothing"
+
+
+def hidden_in_use(job: CorruptionJob) -> Path:
+    """The one hidden file that is no copy of an attempt that died."""
+    left = {each.token for each in report_of(job).dangling}
+    [used] = (file for file in (job.local_root / ".lakestate/open").iterdir() if file.name not in left)
+    return used
 
 
 def one_finding(job: CorruptionJob, path: str) -> tuple[Problem, tuple[Epoch, ...], str]:
@@ -208,7 +217,9 @@ def test_retention_collects_exactly_the_orphans_of_which_that_was_said(job: Corr
         for orphan in report_of(job).orphans
         if orphan.fate is Fate.NEXT_RETENTION
     }
-    plan = ls.ParquetBackend(job.backend._config).cleanup_checkpoint(JOB, 4)
+    backend = ls.ParquetBackend(job.backend._config)
+    backend.claim(JOB)
+    plan = backend.cleanup_checkpoint(JOB, 4)
     assert isinstance(plan, RetentionPlan)
     assert {*plan.delete_first, *plan.delete_then} == said
     assert report_of(job).is_clean
@@ -222,7 +233,8 @@ def test_uploads_that_nothing_refers_to_are_told_apart(job: CorruptionJob) -> No
     coming = store.uploads.start(f"{name}-0000000006-00000-new.parquet")
     store.uploads.start("part-0123456789ab-0000000001-00000-of-another-job.parquet")
     state = job.backend.objects(JOB).store.uploads.start(f"{JOB}/by-hand")
-    found = {each.token: (each.standing, each.sink_id) for each in report_of(job).dangling}
+    told = (each for each in report_of(job).dangling if each.sink_id != "local")
+    found = {each.token: (each.standing, each.sink_id) for each in told}
     assert found == {
         dead.token: (Standing.DEAD, "out"),
         coming.token: (Standing.IN_FLIGHT, "out"),
@@ -232,11 +244,26 @@ def test_uploads_that_nothing_refers_to_are_told_apart(job: CorruptionJob) -> No
 
 
 def test_hidden_local_files_that_nothing_refers_to_are_told(job: CorruptionJob) -> None:
-    [used] = job.sinks["local"]._local_output.hidden_files()  # type: ignore[union-attr]
-    name = used.split("-0000000001-")[0]
-    (job.local_root / ".lakestate/open" / f"{name}-0000000002-00000-dead.parquet").write_bytes(b"x")
-    [found] = report_of(job).dangling
-    assert (found.token, found.standing) == (f"{name}-0000000002-00000-dead.parquet", Standing.DEAD)
+    used = hidden_in_use(job)
+    dead = f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead.parquet"
+    copy = f"{used.name.rpartition('.')[0]}.of-another-attempt"
+    for name in (dead, copy):
+        (used.parent / name).write_bytes(b"x")
+    found = {each.token: each.standing for each in report_of(job).dangling}
+    assert {name: found[name] for name in (dead, copy)} == {dead: Standing.DEAD, copy: Standing.COPY}
+
+
+def test_what_is_said_of_a_hidden_file_that_nothing_refers_to_is_what_clean_up_does(
+    job: CorruptionJob,
+) -> None:
+    used = hidden_in_use(job)
+    (used.parent / f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead.parquet").write_bytes(b"x")
+    said = {each.token: each.standing for each in report_of(job).dangling}
+    manifest = job.backend.load_checkpoint_metadata(JOB)
+    [data] = (sink.data for sink in manifest.sinks if sink.sink_id == "local")
+    job.sinks["local"].committer().clean_up(JOB, manifest.epoch, decode_pre_commits(data, "test"))
+    left = {file.name for file in used.parent.iterdir()} - {used.name}
+    assert left == {name for name, standing in said.items() if standing is Standing.COPY}
 
 
 @pytest.mark.parametrize("world", ["job", "interrupted"])
@@ -273,7 +300,7 @@ def test_a_changed_hidden_file_is_named(
     request: pytest.FixtureRequest,
 ) -> None:
     job: CorruptionJob = request.getfixturevalue(world)
-    [hidden] = (job.local_root / ".lakestate/open").iterdir()
+    hidden = hidden_in_use(job)
     changed = change(hidden.read_bytes())
     hidden.unlink() if changed is None else hidden.write_bytes(changed)
     [finding] = report_of(job).findings
@@ -282,7 +309,7 @@ def test_a_changed_hidden_file_is_named(
 
 
 def test_a_finished_hidden_file_may_not_grow(interrupted: CorruptionJob) -> None:
-    [hidden] = (interrupted.local_root / ".lakestate/open").iterdir()
+    hidden = hidden_in_use(interrupted)
     hidden.write_bytes(hidden.read_bytes() + b"more")
     [finding] = report_of(interrupted).findings
     assert finding.problem is Problem.SIZE
@@ -352,7 +379,9 @@ def test_what_retention_takes_away_meanwhile_is_no_damage(
     def collect() -> None:
         client = job.state_client
         client.delete([f"{JOB}/tags/kept-2.json", f"{JOB}/tags/kept-4.json", f"{JOB}/tags/moved.json"])
-        ls.ParquetBackend(job.backend._config).cleanup_checkpoint(JOB, 5)
+        backend = ls.ParquetBackend(job.backend._config)
+        backend.claim(JOB)
+        backend.cleanup_checkpoint(JOB, 5)
 
     meanwhile(monkeypatch, collect)
     with one_at_a_time():
@@ -431,6 +460,25 @@ def test_references_that_contradict_what_they_refer_to_are_named() -> None:
     }
     assert "summed up as" in str(report)
     assert "a table that is declared so" in str(report)
+
+
+PLAIN = ls.KeyedTable("t", key="k bigint", value="n bigint")
+TTL = ls.KeyedTable("t", key="k bigint", value="n bigint", ttl="1 hour")
+
+
+@pytest.mark.parametrize("tables", [(PLAIN, TTL), (TTL, PLAIN), (PLAIN, TTL, PLAIN)])
+def test_files_from_before_a_time_to_live_was_given_or_taken_away_are_sound(
+    tables: tuple[ls.KeyedTable, ...],
+) -> None:
+    job = TableJob([tables[0]])
+    for number, table in enumerate(tables):
+        job.restart(tables=[table])
+        job.managers[0].keyed("t").put(pa.table({"k": [number], "n": [number]}))
+        job.checkpoint()
+    report = ls.verify(job.backend, "job")
+    job.close()
+    assert report.findings == ()
+    assert report.restorable == tuple(range(1, len(tables) + 1))
 
 
 def test_a_report_shows_some_and_holds_all() -> None:

@@ -21,6 +21,7 @@ from lakestate.verification.data_files import ContradictionError, check_data_fil
 TABLES: dict[str, Table] = {
     "keyed": ls.KeyedTable("t", key="k bigint", value="n bigint"),
     "fine": ls.KeyedTable("t", key="k bigint, i bigint", value="n bigint", route_by=["k"]),
+    "ttl": ls.KeyedTable("t", key="k bigint", value="n bigint", ttl="1 hour"),
     "time_key": ls.TimeKeyTable("t", key="k bigint", value="ts timestamp, n bigint", time="ts"),
     "global_keyed": ls.GlobalKeyedTable("t", key=int, value=int),
 }

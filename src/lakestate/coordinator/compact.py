@@ -9,6 +9,7 @@ from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, TableFiles, TableType
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.storage.run_cache import RunCache
 from lakestate.tables.backing_store import BackingStore
 from lakestate.tables.context import TableContext
 from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig, Table
@@ -40,14 +41,15 @@ def compact_operator(
     backend: BackingStore,
     manifest: Manifest,
     operator_id: str,
-    mine: GenerationRecord,
+    mine: GenerationRecord | None,
     policy: CompactionPolicy,
     tables: Sequence[Table] = (),
 ) -> CompactedOperator:
     """Merge what is worth merging in all tables of an operator.
 
     With the declared `tables`, files of older state versions are migrated as they are rewritten;
-    without them, groups that hold such files are left alone.
+    without them, groups that hold such files are left alone. Nothing is swapped, so nobody has to
+    have the job: without a claim the merged files are of the generation that they are made from.
     """
     work = _Work(backend, manifest, mine, policy, {table.name: table for table in tables})
     entry = manifest.operator(operator_id)
@@ -89,7 +91,7 @@ class _Work:
 
     backend: BackingStore
     manifest: Manifest
-    mine: GenerationRecord
+    mine: GenerationRecord | None
     policy: CompactionPolicy
     declared: Mapping[str, Table]
 
@@ -129,13 +131,21 @@ class _Work:
             metadata.operator_id,
             metadata.subtask_index,
             metadata.parallelism,
-            self.mine.generation,
+            self.manifest.generation if self.mine is None else self.mine.generation,
         )
         return TableContext(
             task=task,
             objects=self.backend.objects(metadata.job_id),
-            cache=self.backend.cache,
+            cache=self._cache,
             ambient=self.backend.ambient,
             watermark_us=self.manifest.watermark_us,
             now_us=self.manifest.finished_ms * 1000,
         )
+
+    @property
+    def _cache(self) -> RunCache | None:
+        """The host's cache, unless it would get what our code makes of older state versions.
+
+        That is kept under the generation. Without a claim it is another's, whose code may differ.
+        """
+        return None if self.mine is None and self.declared else self.backend.cache

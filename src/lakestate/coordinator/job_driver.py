@@ -144,6 +144,14 @@ class JobDriver:
         if self._upkeep is not None:
             self._upkeep.stop()
 
+    def look_again(self) -> Manifest | None:
+        """Find where the job stands now: a driver that we have fenced may have published meanwhile.
+
+        Raises FencedError if another driver has the job.
+        """
+        check_fence(self._job, self.mine)
+        return self._recover()
+
     def next_epoch(self) -> Epoch:
         """The epoch after the newest."""
         return Epoch(1) if self.parent is None else self.parent.epoch.next()
@@ -198,7 +206,8 @@ class JobDriver:
         self.parent = manifest
         assert self._upkeep is not None
         self._upkeep.after_epoch(manifest, plan.merges)
-        progress = epoch_progress(manifest, result, clock.laps(), self._ambient.now_ms())
+        failures = self._upkeep.take_failures()
+        progress = epoch_progress(manifest, result, clock.laps(), self._ambient.now_ms(), failures)
         _log.info("%s", progress)
         return EpochFinished(progress)
 

@@ -32,7 +32,8 @@ class KnownReferences:
         """What must be kept for each of these epochs. Those from the boundary on are all among them.
 
         An object that several epochs from the boundary on need is named for the newest of them only.
-        Damage is never remembered, so it is looked for again the next time.
+        Damage is never remembered, so it is looked for again the next time. The newest epoch is read
+        in any case: the job goes on from it, whatever is remembered.
         """
         epochs = sorted(epochs)
         self._forget_before(boundary)
@@ -41,7 +42,7 @@ class KnownReferences:
             self._read, self._newest = set(), {}
         found: dict[Epoch, set[str] | frozenset[str] | Damaged] = {}
         for epoch in epochs:
-            if epoch in self._read:
+            if epoch in self._read and epoch != epochs[-1]:
                 found[epoch] = set()
                 continue
             references = read(epoch)
@@ -51,15 +52,20 @@ class KnownReferences:
                 self._remember(epoch, references)
         for path, epoch in self._newest.items():
             named = found[epoch]
-            assert isinstance(named, set), "what is remembered was read"
-            named.add(path)
+            # Only the newest can have been damaged since, and then the plan refuses.
+            if isinstance(named, set):
+                named.add(path)
         if len(self._newest) > self._paths_max:
             self._read, self._newest = set(), {}
         return found
 
     def _remember(self, epoch: Epoch, references: frozenset[str]) -> None:
+        # Epochs are not always read in order: one that was damaged is read when it has healed, after
+        # newer ones. In their place it would take what they need along when the boundary passes it.
+        for path in references:
+            if self._newest.get(path, epoch) <= epoch:
+                self._newest[path] = epoch
         self._read.add(epoch)
-        self._newest.update(dict.fromkeys(references, epoch))
 
     def _forget_before(self, boundary: Epoch) -> None:
         if any(epoch < boundary for epoch in self._read):

@@ -23,6 +23,7 @@ from lakestate.coordinator.tags import create_tag, delete_tag
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest, OperatorEntry, SubtaskMetadata
+from lakestate.protocol.paths import FENCE
 from lakestate.protocol.records import EpochRecord, GenerationRecord, TagRecord
 from lakestate.protocol.retention import RetentionPlan, RetentionRefused
 from lakestate.protocol.values import Epoch, ObjectRef
@@ -88,8 +89,15 @@ class ParquetBackend:
         return JobObjects(self._store, job_id)
 
     def claim(self, job_id: str) -> GenerationRecord:
-        """Take over a job: every other driver of it is fenced from here on."""
+        """Take over a job: every other driver of it is fenced from here on.
+
+        >>> ParquetBackend("memory://claims").claim("totals").generation
+        Generation(1)
+        """
         self._claims[job_id] = claim_generation(self.objects(job_id), self.ambient)
+        # What was known of the job is from before: others may have had it since.
+        self._published.pop(job_id, None)
+        self._references.pop(job_id, None)
         return self._claims[job_id]
 
     def write_operator_checkpoint_metadata(self, metadata: SubtaskMetadata) -> ObjectRef:
@@ -188,22 +196,35 @@ class ParquetBackend:
 
         With the declared `tables`, files of older state versions are rewritten in the new one.
         Nothing refers to the merged files yet: hand them to the subtasks of the next epoch with
-        `TableManager.apply_compacted`.
+        `TableManager.apply_compacted`. The job need not be claimed, and a driver that runs it is not
+        disturbed. Merged files belong to the epoch after the merged one: if nobody has swapped them
+        in when retention passes it, they are deleted.
         """
         manifest = self.load_checkpoint_metadata(job_id, epoch)
-        mine = self._claims.get(job_id) or self.claim(job_id)
+        mine = self._claims.get(job_id)
         return compact_operator(self, manifest, operator_id, mine, policy or CompactionPolicy(), tables)
 
     def cleanup_checkpoint(self, job_id: str, min_epoch: Epoch | int) -> RetentionPlan | RetentionRefused:
-        """Delete what no epoch from `min_epoch` on and no tagged epoch needs."""
-        mine = self._claims.get(job_id) or self.claim(job_id)
+        """Delete what no epoch from `min_epoch` on and no tagged epoch needs.
+
+        Only whoever has the job may delete: it was claimed, or an epoch of it published, by this
+        backend. Raises FencedError if another driver has it now.
+        """
+        mine = self._claims.get(job_id)
+        if mine is None:
+            raise InvalidInputError(
+                f"job {job_id} is not claimed: only whoever has a job may clean it up",
+                object_name=self.objects(job_id).shown(FENCE),
+                action="if no driver runs the job, call claim(job_id) first: it fences a driver that does",
+            )
         known = self._references.setdefault(job_id, KnownReferences())
         return retain_from(self.objects(job_id), mine, Epoch(min_epoch), self.ambient, known)
 
     def create_tag(self, job_id: str, name: str, epoch: Epoch | int | None = None) -> TagRecord:
         """Keep an epoch from retention under a name; the newest if none is given.
 
-        Raises ConflictError if the name is taken, NotFoundError if the epoch is not there any more.
+        Doing it again is fine: the tag that is there is the answer. Raises ConflictError if the name
+        is another epoch's, NotFoundError if the epoch is not there any more.
         """
         if epoch is None:
             epoch = self.load_checkpoint_metadata(job_id).epoch

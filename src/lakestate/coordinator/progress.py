@@ -26,6 +26,8 @@ class EpochProgress:
     operators: Mapping[str, StepMetrics]
     state: StateSummary
     durations_ms: Mapping[str, float] = field(default_factory=dict)
+    upkeep_failures: Mapping[str, int] = field(default_factory=dict)
+    """How often clean_up, retention and compaction failed beside the stream since the last epoch."""
 
     @property
     def rows_total(self) -> int:
@@ -56,7 +58,11 @@ class EpochListener(Protocol):
 
 
 def epoch_progress(
-    manifest: Manifest, result: EpochResult, durations_ms: Mapping[str, float], now_ms: int
+    manifest: Manifest,
+    result: EpochResult,
+    durations_ms: Mapping[str, float],
+    now_ms: int,
+    upkeep_failures: Mapping[str, int],
 ) -> EpochProgress:
     """The progress of an epoch from its manifest and what its subtasks reported."""
     watermark_us = manifest.watermark_us
@@ -76,6 +82,7 @@ def epoch_progress(
         operators=_summed(result.reports),
         state=manifest.summary,
         durations_ms={**slowest, **durations_ms},
+        upkeep_failures=dict(upkeep_failures),
     )
 
 

@@ -8,7 +8,7 @@ from lakestate.ambient import Ambient
 from lakestate.coordinator.generation import check_fence
 from lakestate.coordinator.known_references import KnownReferences
 from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, OutcomeUnknownError
-from lakestate.protocol.paths import BOUNDARY
+from lakestate.protocol.paths import BOUNDARY, TAGS
 from lakestate.protocol.records import BoundaryRecord, EpochRecord, GenerationRecord
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.retention import (
@@ -80,13 +80,13 @@ def preview(
 def observe(job: JobObjects, boundary: Epoch, known: KnownReferences | None = None) -> RetentionFacts:
     """Read everything that the plan needs. Unreadable metadata becomes a fact, not an error."""
     published = job.list_epochs()
-    tagged = {tag.epoch for tag in job.read_tags()}
+    tagged, unread_tags = _tagged(job)
     prefix = f"{job.job_id}/"
     objects = [info.path.removeprefix(prefix) for info in job.store.list(prefix)]
     retained = [epoch for epoch in published if epoch >= boundary or epoch in tagged]
     known = known or KnownReferences()
     references = known.of(retained, boundary, lambda epoch: references_of(job, epoch))
-    return RetentionFacts(boundary, published, tagged, references, objects)
+    return RetentionFacts(boundary, published, tagged, references, objects, unread_tags)
 
 
 def references_of(job: JobObjects, epoch: Epoch) -> frozenset[str] | Damaged:
@@ -98,6 +98,14 @@ def references_of(job: JobObjects, epoch: Epoch) -> frozenset[str] | Damaged:
         return _references(job, record)
     except (CorruptionError, IncompatibleStateError) as damage:
         return Damaged(damage.object_name or f"epoch {epoch}", str(damage))
+
+
+def _tagged(job: JobObjects) -> tuple[frozenset[Epoch], tuple[Damaged, ...]]:
+    """The epochs that tags keep, and the damage that hides some of them."""
+    try:
+        return frozenset(tag.epoch for tag in job.read_tags()), ()
+    except (CorruptionError, IncompatibleStateError) as damage:
+        return frozenset(), (Damaged(damage.object_name or TAGS, str(damage)),)
 
 
 def _references(job: JobObjects, record: EpochRecord) -> frozenset[str]:
@@ -116,8 +124,8 @@ def _with_tags_read_again(job: JobObjects, before: RetentionFacts) -> RetentionF
     Epochs that were published in the meantime need no look: they refer to what the newest epoch
     referred to, which is kept, and to files of their own, which lie after the boundary.
     """
-    tagged = {tag.epoch for tag in job.read_tags()}
-    facts = replace(before, tagged=tagged)
+    tagged, unread_tags = _tagged(job)
+    facts = replace(before, tagged=tagged, unread_tags=unread_tags)
     new = {epoch: references_of(job, epoch) for epoch in facts.retained if epoch not in before.references}
     return replace(facts, references={**before.references, **new})
 

@@ -1,5 +1,6 @@
-"""Work beside the stream: compaction and retention, one at a time, never on an epoch's path.
+"""Work beside the stream: clean-up, retention and compaction, one at a time, never on an epoch's path.
 
+None of them waits for another to succeed: what fails is told, and tried again after a later epoch.
 A merge waits until an epoch that swaps it in is published. Until then nothing is collected: merged
 files are named after an epoch that retention may already have passed, and nothing refers to them.
 """
@@ -7,14 +8,18 @@ files are named after an epoch that retention may already have passed, and nothi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Lock
 
 from lakestate.ambient import Ambient
 from lakestate.coordinator.epoch_plan import Merges
 from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.retain import retain
+from lakestate.errors import FencedError
 from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
 from lakestate.protocol.metadata import Manifest, OperatorEntry
 from lakestate.protocol.records import GenerationRecord
@@ -35,11 +40,24 @@ CLEAN_UP_EPOCHS = 100
 RETENTION_SHARE = 100
 """Retention of many epochs waits until a hundredth of them can go: it lists every object of the job."""
 
+CLEAN_UP, RETENTION, COMPACTION = "clean_up", "retention", "compaction"
+"""The steps of upkeep, as metrics name them."""
+
 _log = logging.getLogger("lakestate.upkeep")
 
 
+@dataclass(frozen=True)
+class UpkeepFailure:
+    """A step that came to nothing. `error` is what it raised; None if retention was refused."""
+
+    step: str
+    what: str
+    reason: str
+    error: Exception | None = None
+
+
 class Upkeep:
-    """Retention and compaction of one job, for as long as one driver runs it."""
+    """Clean-up, retention and compaction of one job, for as long as one driver runs it."""
 
     def __init__(
         self,
@@ -60,11 +78,12 @@ class Upkeep:
         self._compaction = compaction
         self._compactor = compactor
         self._clean_up = clean_up
-        self._is_clean = False
+        self._cleaned_at: Epoch | None = None
         self._known_references = KnownReferences()
         self._retained_at: Epoch | None = None
         self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="lakestate-upkeep")
-        self._running: Future[None] | None = None
+        self._running: Future[list[UpkeepFailure]] | None = None
+        self._failures: Counter[str] = Counter()
         self._is_stopped = False
         self._lock = Lock()
         self._merges: Merges = {}
@@ -80,9 +99,15 @@ class Upkeep:
             if swapped_in and swapped_in is self._merges:
                 self._merges = {}
             waiting = bool(self._merges)
-        if waiting or self._is_stopped or self._is_busy():
+        if waiting or self._is_busy() or self._is_stopped:
             return
         self._running = self._executor.submit(self._run, manifest)
+
+    def take_failures(self) -> dict[str, int]:
+        """How often each step has failed since this was last asked, as far as it is known by now."""
+        self._is_busy()
+        taken, self._failures = dict(self._failures), Counter()
+        return taken
 
     def stop(self) -> None:
         """Wait for what is under way, and begin nothing more."""
@@ -96,39 +121,66 @@ class Upkeep:
             return False
         if not self._running.done():
             return True
-        failure = None if self._running.cancelled() else self._running.exception()
-        if failure is not None:
-            _log.warning("upkeep of job %s failed and will be tried again: %s", self._job.job_id, failure)
-        self._running = None
+        ended, self._running = self._running, None
+        if not ended.cancelled():
+            self._tell(ended)
         return False
 
-    def _run(self, manifest: Manifest) -> None:
-        if not self._is_clean or manifest.epoch % CLEAN_UP_EPOCHS == 0:
-            self._clean_up(manifest)
-            self._is_clean = True
-        if self._is_retention_due(manifest):
-            self._retain(manifest)
-        found = {
-            entry.operator_id: merges
-            for entry in manifest.operators
-            if self._is_worth_merging(entry) and (merges := self._merged(manifest, entry.operator_id))
-        }
+    def _tell(self, ended: Future[list[UpkeepFailure]]) -> None:
+        error = ended.exception()
+        if isinstance(error, FencedError):
+            self._is_stopped = True
+            _log.warning("upkeep of job %s has ended: %s", self._job.job_id, error)
+            return
+        if error is not None:
+            _log.warning("upkeep of job %s failed and will be tried again: %s", self._job.job_id, error)
+            return
+        for failure in ended.result():
+            self._failures[failure.step] += 1
+            _log.warning(
+                "%s of job %s failed and will be tried again: %s",
+                failure.what,
+                self._job.job_id,
+                failure.reason,
+            )
+
+    def _run(self, manifest: Manifest) -> list[UpkeepFailure]:
+        """All that is due. What failed is the answer; only a driver that is fenced gives up the rest."""
+        failures: list[UpkeepFailure] = []
+        with _kept_apart(CLEAN_UP, "clean-up of the sinks", failures):
+            self._clean_if_due(manifest)
+        with _kept_apart(RETENTION, "retention", failures):
+            self._retain_if_due(manifest, failures)
+        found: dict[str, dict[int, tuple[CompactedFiles, ...]]] = {}
+        for entry in manifest.operators:
+            with _kept_apart(COMPACTION, f"compaction of operator {entry.operator_id}", failures):
+                if self._is_worth_merging(entry) and (merges := self._merged(manifest, entry.operator_id)):
+                    found[entry.operator_id] = merges
         with self._lock:
             self._merges = found
+        return failures
+
+    def _clean_if_due(self, manifest: Manifest) -> None:
+        last = self._cleaned_at
+        if last is None or manifest.epoch - last >= CLEAN_UP_EPOCHS:
+            self._clean_up(manifest)
+            self._cleaned_at = manifest.epoch
 
     def _is_retention_due(self, manifest: Manifest) -> bool:
         """Whether the epochs that can go are worth a listing of all objects of the job."""
         last = self._retained_at
         return last is None or manifest.epoch - last >= self._retention.keep_epochs // RETENTION_SHARE
 
-    def _retain(self, manifest: Manifest) -> None:
+    def _retain_if_due(self, manifest: Manifest, failures: list[UpkeepFailure]) -> None:
+        if not self._is_retention_due(manifest):
+            return
         # Not past this epoch, though newer ones may be there by now: what is merged next is read from it.
         plan = retain(
             self._job, self._mine, self._retention, self._ambient, manifest.epoch, self._known_references
         )
         self._retained_at = manifest.epoch
         if isinstance(plan, RetentionRefused):
-            _log.warning("nothing of job %s was collected: %s", self._job.job_id, plan.damages)
+            failures.append(UpkeepFailure(RETENTION, "retention", f"nothing is deleted: {plan}"))
 
     def _merged(self, manifest: Manifest, operator_id: str) -> dict[int, tuple[CompactedFiles, ...]]:
         found = self._compactor(manifest, operator_id, self._mine)
@@ -146,3 +198,14 @@ class Upkeep:
         return any(
             plan_compaction([file.size_bytes for file in table.files], policy) for table in metadata.tables
         )
+
+
+@contextmanager
+def _kept_apart(step: str, what: str, failures: list[UpkeepFailure]) -> Iterator[None]:
+    """Let a step fail without the others. One that is fenced tells of a successor: there all ends."""
+    try:
+        yield
+    except FencedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - told to the log, the progress and the metrics
+        failures.append(UpkeepFailure(step, what, str(error) or type(error).__name__, error))

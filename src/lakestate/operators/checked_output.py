@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from lakestate.errors import InvalidInputError, OperatorError
 from lakestate.tables.layout import conformed
+from lakestate.tables.lossless_cast import without_other_fields
 
 
 def checked_output(batch: pa.RecordBatch, schema: pa.Schema | None, where: str) -> pa.RecordBatch:
@@ -25,11 +26,24 @@ def checked_output(batch: pa.RecordBatch, schema: pa.Schema | None, where: str) 
             found=", ".join(extra),
             expected=", ".join(schema.names),
         )
-    return fitted(batch, schema, f"output of {where}")
+    return _exactly(batch, schema, f"output of {where}")
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatch:
-    """The columns of a schema from a batch. The error names the column that does not fit."""
+    """The columns of a schema, and the fields of its structs, from a batch that may have more.
+
+    The error names the column that does not fit.
+    """
+    columns = [
+        column
+        if (place := schema.get_field_index(name)) < 0
+        else without_other_fields(column, schema.field(place).type)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return _exactly(pa.RecordBatch.from_arrays(columns, names=batch.schema.names), schema, what)
+
+
+def _exactly(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatch:
     try:
         return pa.RecordBatch.from_arrays(conformed(batch, list(schema), what), schema=schema)
     except InvalidInputError as cause:

@@ -7,6 +7,7 @@ from typing import Any
 
 from lakestate.errors import NotFoundError
 from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US
 from lakestate.tables.global_keyed import GlobalKeyedTable
 from lakestate.tables.keyed import KeyedTable
 from lakestate.tables.lifecycle import Table
@@ -68,9 +69,10 @@ class OperatorContext:
 
 
 def instant(time_us: int) -> datetime:
-    """Microseconds since 1970 as a datetime in UTC.
+    """Microseconds since 1970 as a datetime in UTC, or the first or last that there is.
 
     >>> instant(1_000_000)
     datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.timezone.utc)
     """
-    return _UNIX_EPOCH + timedelta(microseconds=time_us)
+    shown_us = min(max(time_us, BELIEVED_FROM_US), BELIEVED_TO_US)
+    return _UNIX_EPOCH + timedelta(microseconds=shown_us)

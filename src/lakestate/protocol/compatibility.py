@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lakestate.protocol.metadata import Column, TableConfig
+from lakestate.protocol.metadata import Column, TableConfig, TableType
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -40,11 +40,15 @@ Compatibility = Compatible | NeedsMigration | Incompatible
 
 
 def compatibility(
-    stored: TableConfig, declared: TableConfig, migrates_from: Collection[int] = ()
+    stored: TableConfig,
+    declared: TableConfig,
+    migrates_from: Collection[int] = (),
+    time_column_before: str | None = None,
 ) -> Compatibility:
     """Compare a stored declaration with the one of the code that wants to read it.
 
-    `migrates_from` are the older versions that the declared table has a complete chain for.
+    `migrates_from` are the older versions that the declared table has a complete chain for, and
+    `time_column_before` is the declared time column's name in the stored version, if another.
     """
     reasons = _fixed_differences(stored, declared)
     if stored.state_version > declared.state_version:
@@ -57,6 +61,8 @@ def compatibility(
             reasons.append(
                 f"no migration from state version {stored.state_version} to {declared.state_version}"
             )
+        else:
+            reasons += _event_time_differences(stored, declared, time_column_before)
     else:
         reasons += _column_differences(stored, declared)
     if reasons:
@@ -118,6 +124,18 @@ def _column_differences(stored: TableConfig, declared: TableConfig) -> list[str]
     if stored.time_column != declared.time_column:
         reasons.append(f"time column is {stored.time_column}, declared {declared.time_column}")
     return reasons
+
+
+def _event_time_differences(stored: TableConfig, declared: TableConfig, before: str | None) -> list[str]:
+    """Rows of a table by time are found and dropped by the time that they were stored under."""
+    if not stored.table_type is declared.table_type is TableType.TIME_KEY:
+        return []
+    name = before or declared.time_column
+    if name == stored.time_column:
+        return []
+    was = "" if name == declared.time_column else f", which was {name}"
+    found = f"time column is {stored.time_column}, declared {declared.time_column}{was}"
+    return [f"{found}: a migration can rename it, with ColumnChanges, and not make it another column"]
 
 
 def _positions(config: TableConfig) -> list[int]:

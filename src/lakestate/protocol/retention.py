@@ -2,8 +2,8 @@
 
 Two decisions, with a durable act between them: `next_boundary` says how far the boundary may
 advance; once the advanced boundary is stored and the tags are read again, `plan_retention`
-classifies every object before anything is deleted. It fails closed: if the metadata of any
-retained epoch cannot be read, nothing is deleted.
+classifies every object before anything is deleted. It fails closed: if a tag or the metadata of
+any retained epoch cannot be read, nothing is deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RetentionFacts:
     """What was observed after the boundary was stored.
 
     `references` gives, for each retained epoch, every object that restoring it needs, or the
-    damage that keeps us from knowing.
+    damage that keeps us from knowing. `unread_tags` are tags of which nobody knows what they keep.
     """
 
     boundary: Epoch
@@ -41,6 +41,7 @@ class RetentionFacts:
     tagged: Collection[Epoch]
     references: Mapping[Epoch, Collection[str] | Damaged]
     objects: Collection[str]
+    unread_tags: tuple[Damaged, ...] = ()
 
     @property
     def retained(self) -> frozenset[Epoch]:
@@ -64,6 +65,12 @@ class RetentionRefused:
     """Something that must be known cannot be read, or nothing would remain: nothing is deleted."""
 
     damages: tuple[Damaged, ...]
+
+    def __str__(self) -> str:
+        return "; ".join(
+            reason if damage.object_name in (reason := damage.reason) else f"{damage.object_name}: {reason}"
+            for damage in self.damages
+        )
 
 
 def next_boundary(
@@ -97,13 +104,13 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan | RetentionRefused:
     it. So an object of an epoch in flight, or of an attempt that still may be swapped in, is
     never touched, and neither is anything whose name is not ours.
     """
-    damages = tuple(
+    damages = [
         known
         for epoch in sorted(facts.retained)
         if isinstance(known := facts.references.get(epoch, _unread(epoch)), Damaged)
-    )
-    if damages:
-        return RetentionRefused(damages)
+    ]
+    if damages or facts.unread_tags:
+        return RetentionRefused((*facts.unread_tags, *damages))
     if not any(epoch >= facts.boundary for epoch in facts.published):
         return RetentionRefused((Damaged(f"epoch {facts.boundary}", "no published epoch would remain"),))
     needed = _needed(facts)

@@ -8,6 +8,13 @@ that the epochs before it left behind, so that all its subtasks agree, also when
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+BELIEVED_FROM_US = (datetime.min.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
+BELIEVED_TO_US = (datetime.max.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
+"""Event times of the years 1 to 9999. Others are left out of `latest_us`: they are mistakes, such as
+milliseconds taken for seconds, and one of them would make all rows after it late."""
 
 
 def source_watermark(previous_us: int | None, latest_us: int | None, delay_us: int) -> int | None:

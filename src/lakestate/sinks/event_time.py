@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakestate.errors import InvalidInputError
+from lakestate.sinks.partition_paths import DEFAULT_PARTITION
 from lakestate.storage.object_path import checked_path
 
 _UNITS = {"%Y": "year", "%m": "month", "%d": "day", "%H": "hour", "%M": "minute"}
 _FINEST_FIRST = ("minute", "hour", "day", "month", "year")
-_LENGTHS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
+_CODES = {"minute": "m", "hour": "h", "day": "D", "month": "M", "year": "Y"}
 _DIRECTIVE = re.compile(r"%.")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MINUTE_US = 60_000_000
+_DAY_US = 24 * 60 * _MINUTE_US
+_EARLIEST_US = -(2**63) + 400 * _DAY_US
+"""The beginning of the year in which a time before this one lies is no number of 64 bits."""
+_LAST_US = 2**63 - 1
+
+UNKNOWN_TIME = "unknown-time"
+"""A folder without `=` for rows without event time. Readers skip names that begin with `_` or `.`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +57,55 @@ class EventTime:
 
     def floored(self, times: pa.Array) -> pa.Array:
         """Each time at the beginning of its period."""
-        utc = times.cast(pa.timestamp("us"), safe=False)
-        return pc.floor_temporal(utc, unit=self.unit)
+        # Not by Arrow or datetime: their calendars end in the years 32767 and 9999.
+        times_us = times.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+        known_us = np.maximum(times_us.fill_null(0).to_numpy(zero_copy_only=False), _EARLIEST_US)
+        starts = known_us.view("datetime64[us]").astype(self._period).astype("datetime64[us]")
+        nulls = times.is_null().to_numpy(zero_copy_only=False)
+        return pa.array(starts.view(np.int64), pa.int64(), mask=nulls).cast(pa.timestamp("us"))
 
     def path_of(self, time_us: int) -> str:
         """The path of the period that a time lies in."""
-        # Not strftime: it writes years before 1000 without their zeros.
-        moment = _moment(time_us)
+        days, rest_us = divmod(time_us, _DAY_US)
+        date = np.datetime64(days, "D")
+        first = date.astype("datetime64[M]")
+        years, months = divmod(int(first.astype(np.int64)), 12)
+        hours, minutes = divmod(rest_us // _MINUTE_US, 60)
+        year = 1970 + years
         shown = {
-            "%Y": f"{moment.year:04d}",
-            "%m": f"{moment.month:02d}",
-            "%d": f"{moment.day:02d}",
-            "%H": f"{moment.hour:02d}",
-            "%M": f"{moment.minute:02d}",
+            "%Y": f"{'-' if year < 0 else ''}{abs(year):04d}",
+            "%m": f"{months + 1:02d}",
+            "%d": f"{int((date - first.astype('datetime64[D]')).astype(np.int64)) + 1:02d}",
+            "%H": f"{hours:02d}",
+            "%M": f"{minutes:02d}",
         }
         return _DIRECTIVE.sub(lambda match: shown[match[0]], self.pattern)
 
+    @property
+    def path_of_none(self) -> str:
+        """The path of rows without event time, which readers find as deep as all others.
+
+        >>> EventTime("day=%Y-%m-%d/hour=%H").path_of_none
+        'day=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__'
+        >>> EventTime("events/%Y/%m").path_of_none
+        'events/unknown-time/unknown-time'
+        """
+        return "/".join(map(_folder_of_none, self.pattern.split("/")))
+
     def end_us(self, time_us: int) -> int:
         """Where the period ends that a time lies in."""
-        start = _moment(
-            int(self.floored(pa.array([time_us], pa.timestamp("us"))).cast(pa.int64())[0].as_py())
-        )
-        if self.unit == "year":
-            end = start.replace(year=start.year + 1)
-        elif self.unit == "month":
-            end = (start + timedelta(days=32)).replace(day=1)
-        else:
-            end = start + _LENGTHS[self.unit]
-        return (end - _EPOCH) // timedelta(microseconds=1)
+        period = np.datetime64(max(time_us, _EARLIEST_US), "us").astype(self._period)
+        end_us = int((period + 1).astype("datetime64[us]").astype(np.int64))
+        # The last period of all has no end that is a number of 64 bits.
+        return end_us if end_us > time_us else _LAST_US
+
+    @property
+    def _period(self) -> str:
+        return f"datetime64[{_CODES[self.unit]}]"
 
 
-def _moment(time_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=time_us)
+def _folder_of_none(part: str) -> str:
+    name, equals, _ = part.partition("=")
+    if not _DIRECTIVE.search(part):
+        return part
+    return f"{name}={DEFAULT_PARTITION}" if equals and not _DIRECTIVE.search(name) else UNKNOWN_TIME

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakestate.errors import IncompatibleStateError
+from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.sinks.active_file import ActiveFile, FileIdentity
 from lakestate.sinks.destination import open_reference
 from lakestate.sinks.file_names import owned_file_id, sink_tag
 from lakestate.sinks.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.pre_commit import OpenReference, PreCommit
 from lakestate.sinks.rolling import FileAge, representative_timestamp
-from lakestate.sinks.row_schema import conformed_rows
+from lakestate.sinks.row_schema import check_values, conformed_rows
+from lakestate.storage.object_path import PART_BYTES_MAX, PATH_BYTES_MAX, checked_key
 
 if TYPE_CHECKING:
     from lakestate.sinks.file_sink import FileSink
@@ -51,6 +52,7 @@ class FileSinkWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Put rows into the files of their partitions."""
+        check_values(batch)
         event_time = self._context.event_time
         for partition, rows in self._partitioning.split(batch, event_time):
             time_us = self._representative(rows)
@@ -111,11 +113,21 @@ class FileSinkWriter:
         task, ambient = self._context.task, self._context.ambient
         file_id = owned_file_id(ambient.new_id(), task)
         name = self._sink.naming.name(self._tag, self._context.epoch, task.subtask_index, file_id)
-        path = f"{partition}/{name}" if partition else name
+        path = self._checked_path(partition, name)
         now_ms = ambient.now_ms()
         identity = FileIdentity(file_id, path, partition, self._format, now_ms, self._end_us(time_us))
         writer = self._sink.new_file(self._schema)
         return ActiveFile(identity, writer, self._destinations.begin(path), now_ms)
+
+    def _checked_path(self, partition: str, name: str) -> str:
+        """The path, if a file can be shown under it. The commit, after the epoch, would be too late."""
+        path = f"{partition}/{name}" if partition else name
+        try:
+            return checked_key(self._sink.url, path)
+        except InvalidInputError as cause:
+            if not partition:
+                raise
+            raise _unnameable(partition, cause) from cause
 
     def _resumed(self, record: OpenFile) -> ActiveFile:
         writer = self._sink.resumed_file(self._schema, self._state.writer_state(record))
@@ -174,6 +186,17 @@ def _check_kind(record: OpenFile, format_now: str) -> None:
             expected=expected,
             action="go back to that format and finish the open files, or drain, before you change it",
         )
+
+
+def _unnameable(partition: str, cause: InvalidInputError) -> InvalidInputError:
+    longest = max(partition.split("/"), key=lambda folder: len(folder.encode()))
+    return InvalidInputError(
+        "rows belong into a partition that has no possible path",
+        object_name=f"{partition[:80]}…",
+        found=f"{cause.found} in {longest[:60]}… ({len(longest.encode())} bytes)",
+        expected=f"folders of at most {PART_BYTES_MAX} bytes, {PATH_BYTES_MAX} with the store's own path",
+        action="partition by another column, or by one that is made shorter",
+    )
 
 
 def _slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -75,14 +75,15 @@ def _column(chunks: Sequence[pq.ColumnChunkMetaData]) -> ColumnStatistics:
 
 
 def _bound(chunks: Sequence[pq.ColumnChunkMetaData], choose: type | object, which: str) -> Physical | None:
-    """The least or greatest of the row groups' bounds; compared as values, kept as stored."""
+    """The least or greatest of the row groups' bounds; compared in their order, kept as stored."""
     bounds = []
     for chunk in chunks:
         known = chunk.statistics
         if known is None:
             return None
         if known.has_min_max:
-            bounds.append((getattr(known, which), getattr(known, f"{which}_raw")))
+            stored = getattr(known, f"{which}_raw")
+            bounds.append((getattr(known, which) if _is_decoded(known) else stored, stored))
         elif not (known.has_null_count and known.null_count == chunk.num_values):
             return None
     if not bounds:
@@ -90,6 +91,15 @@ def _bound(chunks: Sequence[pq.ColumnChunkMetaData], choose: type | object, whic
     assert callable(choose)
     chosen: Physical = choose(bounds, key=lambda bound: bound[0])[1]
     return chosen
+
+
+def _is_decoded(known: pq.Statistics) -> bool:
+    """Whether the order of values is not that of what is stored.
+
+    Only then: there are times that no datetime can be, and text that is not UTF-8, and a file that
+    holds one has to be finished all the same.
+    """
+    return bool(known.logical_type.type == "DECIMAL" or known.converted_type.startswith("UINT"))
 
 
 def _start(group: pq.RowGroupMetaData) -> int:

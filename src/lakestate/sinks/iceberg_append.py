@@ -11,10 +11,17 @@ from itertools import groupby
 
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import (
+    Operation,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _MergeAppendFiles
 from pyiceberg.utils.properties import property_as_bool
+
+_NO_PROPERTIES: dict[str, str] = {}
 
 
 class _FastAppend(_FastAppendFiles):
@@ -23,12 +30,24 @@ class _FastAppend(_FastAppendFiles):
     def _manifests(self) -> list[ManifestFile]:
         return self._process_manifests([*_added_manifests(self), *self._existing_manifests()])
 
+    def _summary(self, snapshot_properties: dict[str, str] = _NO_PROPERTIES) -> Summary:
+        try:
+            return super()._summary(snapshot_properties)
+        except OverflowError:
+            return _summary_without_partitions(self, snapshot_properties)
+
 
 class _MergeAppend(_MergeAppendFiles):
     """The same, merging small manifests as the table's properties say."""
 
     def _manifests(self) -> list[ManifestFile]:
         return self._process_manifests([*_added_manifests(self), *self._existing_manifests()])
+
+    def _summary(self, snapshot_properties: dict[str, str] = _NO_PROPERTIES) -> Summary:
+        try:
+            return super()._summary(snapshot_properties)
+        except OverflowError:
+            return _summary_without_partitions(self, snapshot_properties)
 
 
 class TableAppend:
@@ -71,6 +90,19 @@ class TableAppend:
     def discard(self) -> None:
         """Remove the manifests of an append that is known not to have happened."""
         self._producer._clean_all_uncommitted()
+
+
+def _summary_without_partitions(append: _FastAppendFiles, properties: Mapping[str, str]) -> Summary:
+    """The summary without a count of partitions: pyiceberg cannot spell those after the year 9999."""
+    collector = SnapshotSummaryCollector()
+    for file in append._added_data_files:
+        collector.metrics.add_file(file)
+    metadata, parent = append._transaction.table_metadata, append._parent_snapshot_id
+    previous = None if parent is None else metadata.snapshot_by_id(parent)
+    return update_snapshot_summaries(
+        Summary(operation=append._operation, **collector.build(), **properties),
+        None if previous is None or previous.summary is None else previous.summary.additional_properties,
+    )
 
 
 def _added_manifests(append: _FastAppendFiles) -> list[ManifestFile]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import gzip
 from enum import Enum
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from lakestate.errors import InvalidInputError
 from lakestate.sinks.file_statistics import FileStatistics
 from lakestate.sinks.row_schema import conformed_rows
 from lakestate.sinks.writer_state import PieceKind, PieceNumbers, UntakenBytes, WriterState
@@ -85,7 +87,7 @@ class JsonLinesWriter:
 
     def add_batch_data(self, batch: pa.RecordBatch) -> None:
         """Take rows."""
-        rows = conformed_rows(batch, self._schema).to_pylist(maps_as_pydicts="strict")
+        rows = _dicts(conformed_rows(batch, self._schema))
         if not rows:
             return
         lines = _ENCODER.encode_lines(rows)
@@ -115,6 +117,17 @@ class JsonLinesWriter:
         """End the file."""
         self.settle()
         return FileStatistics(self._row_count)
+
+
+def _dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        return list(batch.to_pylist(maps_as_pydicts="strict"))
+    except (ArithmeticError, ValueError, KeyError) as cause:
+        raise InvalidInputError(
+            "rows cannot be written as JSON",
+            found=f"{type(cause).__name__}: {cause}"[:200],
+            expected="times of the years 1 to 9999, and each key of a map once",
+        ) from cause
 
 
 def _compressed(lines: bytes, compression: JsonCompression) -> bytes:

@@ -66,19 +66,17 @@ class LocalDestination:
             self._file.append(writer.split_to(writer.buffered_bytes))
 
     def accept_all(self, writer: BatchBufferingWriter) -> None:
-        """The same: a file has no parts."""
+        """Append the rest and let go of the file: an epoch may finish more than can be open."""
         self.accept(writer)
+        self._let_go()
 
     def checkpoint(self) -> Place:
         """Make it durable and let go of it."""
-        self._file.sync()
-        self._file.close()
+        self._let_go()
         return LocalPlace(self._file.path.name, self._file.position, self._file.crc32)
 
     def complete(self) -> Content:
-        """Make it durable and let go of it."""
-        self._file.sync()
-        self._file.close()
+        """What was made durable when it was finished."""
         return LocalFile(self._file.path.name, self._file.crc32)
 
     def must_roll(self) -> bool:
@@ -87,6 +85,10 @@ class LocalDestination:
 
     def abandon(self) -> None:
         """Close the file."""
+        self._file.close()
+
+    def _let_go(self) -> None:
+        self._file.sync()
         self._file.close()
 
 

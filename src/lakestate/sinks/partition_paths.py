@@ -6,12 +6,16 @@ import re
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """The name for no value. Spark writes the empty string so too."""
+
+_YEAR_DIGITS = 4
+"""A year of more digits is written with its sign, by Spark too."""
 
 # Spark's ExternalCatalogUtils.charToEscape; NUL, which no file system takes, is added.
 _ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
@@ -67,7 +71,14 @@ def _shown(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case datetime():
-            text = value.replace(tzinfo=None).isoformat(sep=" ")
-            return text.rstrip("0").rstrip(".") if "." in text else text
+            return _without_zeros(value.replace(tzinfo=None).isoformat(sep=" "))
+        case np.datetime64():
+            text = _without_zeros(str(value).replace("T", " "))
+            year = text.partition("-")[0]
+            return f"+{text}" if len(year) > _YEAR_DIGITS else text
         case _:
             return format(value, "f") if hasattr(value, "as_tuple") else str(value)
+
+
+def _without_zeros(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.event_time import EventTime
-from lakestate.sinks.partition_paths import DEFAULT_PARTITION, check_partition_type, partition_name
+from lakestate.sinks.partition_paths import check_partition_type, partition_name
 
 Codes = npt.NDArray[np.int64]
 
@@ -103,13 +104,28 @@ def _column_names(name: str, column: pa.Array) -> tuple[Codes, list[str]]:
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.timestamp("us"), safe=False)
     encoded = values.dictionary_encode(null_encoding="encode")
-    return _numbered(encoded, [partition_name(name, value) for value in encoded.dictionary.to_pylist()])
+    return _numbered(encoded, [partition_name(name, value) for value in _values(encoded.dictionary)])
+
+
+def _values(distinct: pa.Array) -> list[Any]:
+    """The values as Python has them; dates and times, which may lie outside of its calendar, as NumPy."""
+    if pa.types.is_timestamp(distinct.type):
+        numbers, unit = distinct.cast(pa.int64()), "datetime64[us]"
+    elif pa.types.is_date(distinct.type):
+        numbers, unit = distinct.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()), "datetime64[D]"
+    else:
+        return list(distinct.to_pylist())
+    moments = numbers.fill_null(0).to_numpy(zero_copy_only=False).view(unit)
+    return [
+        moment if known else None
+        for moment, known in zip(moments, numbers.is_valid().to_pylist(), strict=True)
+    ]
 
 
 def _time_names(pattern: EventTime, column: pa.Array) -> tuple[Codes, list[str]]:
     encoded = pattern.floored(column).dictionary_encode(null_encoding="encode")
     times = encoded.dictionary.cast(pa.int64()).to_pylist()
-    names = [DEFAULT_PARTITION if time is None else pattern.path_of(time) for time in times]
+    names = [pattern.path_of_none if time is None else pattern.path_of(time) for time in times]
     return _numbered(encoded, names)
 
 

@@ -22,6 +22,24 @@ def conformed_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def check_values(batch: pa.RecordBatch) -> None:
+    """Refuse values that their types do not allow. Spark's text may be any bytes.
+
+    A file that holds such a value could not go on in the next epoch, and most readers refuse it.
+    """
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as cause:
+            raise InvalidInputError(
+                "a column holds a value that its type does not allow",
+                object_name=name,
+                found=f"{name}: {cause}",
+                expected=f"values of {column.type}",
+                action="correct it before the sink: of text, for example, with Spark's make_valid_utf8",
+            ) from cause
+
+
 def without_columns(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
     """A schema without some of its columns."""
     return pa.schema([field for field in schema if field.name not in names], metadata=schema.metadata)

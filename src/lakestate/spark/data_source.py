@@ -126,12 +126,12 @@ class SinkWriter(DataSourceStreamArrowWriter):
         parent = epoch_id(plan.epoch.parent)
         name = writer_name(partition)
         if is_published(plan.reached, batch, job.state):
-            for _ in iterator:
-                pass
-            return WrittenMessage(WrittenPartition(batch, name, parent).encode())
+            skipped = sum(rows.num_rows for rows in iterator)
+            return WrittenMessage(WrittenPartition(batch, name, parent, rows=skipped).encode())
         latest = LatestTime(job.options.event_time)
         report = job.run_writer(name, plan.epoch, latest.watched(iterator))
-        done = WrittenPartition(batch, name, parent, report.encode(), latest.latest_us)
+        rows = sum(step.rows_in for step in report.metrics.values())
+        done = WrittenPartition(batch, name, parent, report.encode(), latest.latest_us, rows)
         return WrittenMessage(done.encode())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

@@ -22,7 +22,7 @@ from lakestate.protocol.watermarks import source_watermark
 from lakestate.sinks.pre_commit import PreCommit
 from lakestate.spark.data_source_job import OpenedJob, writers_with_open_files
 from lakestate.spark.data_source_options import DataSourceOptions
-from lakestate.spark.data_source_position import BATCHES, BatchPosition
+from lakestate.spark.data_source_position import BATCHES, BatchPosition, check_same_plan
 from lakestate.spark.sink_step import committer_of
 from lakestate.storage.parallel import InlineExecutor, in_parallel
 
@@ -46,6 +46,8 @@ class WrittenPartition(msgspec.Struct, frozen=True):
     report: bytes | None = None
     """None if the batch was published before, so that nothing was written."""
     latest_us: int | None = None
+    rows: int = 0
+    """How many it has, written or not."""
 
     def encode(self) -> bytes:
         """As MessagePack."""
@@ -66,19 +68,23 @@ def commit_batch(job: OpenedJob, written: Sequence[WrittenPartition], batch_id: 
     """Publish and commit a batch. One that is published already only has its commit completed.
 
     Raises ConflictError if another epoch has come between, which is then the newest: the batch
-    has to be written again.
+    has to be written again; and IncompatibleStateError if Spark has planned a published one anew.
     """
-    batch = _one_batch(written, batch_id)
+    batch = msgspec.structs.replace(
+        _one_batch(written, batch_id),
+        rows=sum(part.rows for part in written),
+        plan_digest=job.plan_digest(batch_id),
+    )
     newest = job.newest()
     driver = _driver(job, newest, [part.writer for part in written], batch)
     try:
         driver.start()
-        if _holds(driver.parent, batch):
+        if _holds(driver.parent, batch, job.state):
             return
         if {part.parent for part in written} != {epoch_id(driver.parent)}:
             raise _overtaken(job, driver.parent)
         outcome = driver.run_epoch(driver.next_epoch(), lambda plan: _result(job, plan, written, batch))
-        if not isinstance(outcome, EpochFinished) and not _holds(driver.parent, batch):
+        if not isinstance(outcome, EpochFinished) and not _holds(driver.parent, batch, job.state):
             raise _overtaken(job, driver.parent)
     finally:
         driver.stop()
@@ -198,11 +204,14 @@ def _pre_commits(manifest: Manifest) -> list[PreCommit]:
     ]
 
 
-def _holds(manifest: Manifest | None, batch: BatchPosition) -> bool:
+def _holds(manifest: Manifest | None, batch: BatchPosition, state: str) -> bool:
     if manifest is None:
         return False
     reached = BatchPosition.reached_by(manifest)
-    return (reached.query_id, reached.batch_id) == (batch.query_id, batch.batch_id)
+    if (reached.query_id, reached.batch_id) != (batch.query_id, batch.batch_id):
+        return False
+    check_same_plan(reached, batch, state)
+    return True
 
 
 def _stored_schema(manifest: Manifest) -> pa.Schema:

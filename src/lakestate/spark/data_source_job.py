@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,17 +18,19 @@ import pyarrow.compute as pc
 from lakestate.coordinator.compact import compact_subtask
 from lakestate.coordinator.epoch_plan import EpochPlan, SubtaskReport, decode_pre_commits
 from lakestate.coordinator.parquet_backend import ParquetBackend
+from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.operators.runtime import StagePlan, SubtaskRun
 from lakestate.operators.steps import ChainLink
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.values import FIRST_GENERATION, Epoch
-from lakestate.protocol.watermarks import job_watermark
+from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US, job_watermark
 from lakestate.sinks.pre_commit import PreCommit
 from lakestate.spark.data_source_options import DataSourceOptions
 from lakestate.spark.data_source_position import BATCHES, BatchPosition
 from lakestate.spark.sink_step import SinkStep
+from lakestate.storage import open_store
 from lakestate.tables.lifecycle import CompactedFiles
 
 SINK = "out"
@@ -99,6 +102,16 @@ class OpenedJob:
     def newest(self) -> Manifest | None:
         """The newest published epoch."""
         return self.backend.newest_checkpoint(self.job_id)
+
+    def plan_digest(self, batch_id: int) -> str | None:
+        """What Spark has planned for a batch, as it wrote it down before the batch; None if out of reach."""
+        if self.options.checkpoint is None:
+            return None
+        try:
+            planned = open_store(self.options.checkpoint).get(f"offsets/{batch_id}").data
+        except (NotFoundError, InvalidInputError):
+            return None
+        return blake2b(planned, digest_size=8).hexdigest()
 
     def planned(self) -> BatchPlan:
         """The epoch after the newest. Nothing is claimed: that is for whoever publishes it."""
@@ -177,7 +190,7 @@ def writers_with_open_files(manifest: Manifest) -> frozenset[str]:
 
 
 class LatestTime:
-    """The latest event time of the rows that pass by."""
+    """The latest event time of the rows that pass by, but for times that no calendar here has."""
 
     def __init__(self, column: str | None) -> None:
         self._column = column
@@ -191,6 +204,10 @@ class LatestTime:
             yield batch
 
     def _look(self, times: pa.Array) -> None:
-        latest = pc.max(times).cast(pa.timestamp("us"), safe=False).cast(pa.int64()).as_py()
+        times_us = times.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+        is_believed = pc.and_(
+            pc.greater_equal(times_us, BELIEVED_FROM_US), pc.less_equal(times_us, BELIEVED_TO_US)
+        )
+        latest = pc.max(times_us.filter(is_believed)).as_py()
         if latest is not None:
             self.latest_us = latest if self.latest_us is None else max(self.latest_us, latest)

@@ -44,6 +44,8 @@ class DataSourceOptions:
     delay_us: int = 0
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     cache_dir: str | None = None
+    checkpoint: StoreConfig | None = None
+    """Where Spark's own logs of the query can be read, if they can."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> DataSourceOptions:
@@ -78,6 +80,7 @@ class DataSourceOptions:
                 given, "keepEpochs", lambda text: RetentionPolicy(_number(text)), RetentionPolicy()
             ),
             cache_dir=given.get("cachedir"),
+            checkpoint=_checkpoint(given, store),
         )
 
 
@@ -154,6 +157,19 @@ def _state_url(given: Mapping[str, str]) -> str:
             action="give the option stateLocation",
         )
     return f"{checkpoint}/{STATE_FOLDER}"
+
+
+def _checkpoint(given: Mapping[str, str], store: Mapping[str, str]) -> StoreConfig | None:
+    """Spark's own logs: on local disks, or where the state is kept beside them.
+
+    Another place is opened by Spark, and we may know neither its kind nor its credentials.
+    """
+    if "checkpointlocation" not in given:
+        return None
+    url = _url(given["checkpointlocation"])
+    if _is_local(url):
+        return StoreConfig(url)
+    return None if "statelocation" in given else StoreConfig(url, store)
 
 
 def _job_id(given: Mapping[str, str], state: str) -> str:

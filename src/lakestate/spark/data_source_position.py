@@ -2,7 +2,8 @@
 
 Spark numbers the batches of a query from 0, and runs the last one again if it died before it had
 written down that the batch was done. An epoch says in its manifest which batch it holds; so a batch
-that is published already is recognised, however often it comes back.
+that is published already is recognised, however often it comes back. One that Spark has planned
+anew, because its checkpoint is older than the state, has the same number and other rows.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ BATCHES = "batches"
 """The name of the only source of such a job: the batches of Spark's query."""
 
 
-class BatchPosition(msgspec.Struct, frozen=True):
+class BatchPosition(msgspec.Struct, frozen=True, omit_defaults=True):
     """One batch of one query. The run, which is one start of the query, only says who did it."""
 
     query_id: str
     batch_id: int
     run_id: str
+    rows: int | None = None
+    """How many it has. None in what was stored before they were counted, and in tasks."""
+    plan_digest: str | None = None
+    """Of Spark's `offsets/N`, which is written once for a batch. None where that cannot be read."""
 
     def offsets(self, watermark_us: int | None) -> SourceOffsets:
         """The position as a manifest keeps it."""
@@ -75,6 +80,43 @@ def is_published(reached: BatchPosition | None, batch: BatchPosition, state: str
             "state that was moved is found again with the option jobId",
         )
     return False
+
+
+def check_same_plan(reached: BatchPosition, batch: BatchPosition, state: str) -> None:
+    """Refuse a batch that has the number of the published one, but was planned anew.
+
+    Its rows were not written, because that batch is published; those that it has more would be lost.
+    Spark's offsets tell for sure. The number of rows has to do where they are out of reach: it can
+    differ in the same batch, if the query is not deterministic.
+
+    >>> published = BatchPosition("q", 4, "r", rows=2)
+    >>> check_same_plan(published, BatchPosition("q", 4, "r", rows=2), "")
+    >>> check_same_plan(published, BatchPosition("q", 4, "r", rows=3), "s3://state/job")
+    Traceback (most recent call last):
+    lakestate.errors.IncompatibleStateError: Spark's checkpoint is older than the state of the sink: ...
+    """
+    action = "restore both from the same moment, or start with a new checkpointLocation"
+    if reached.plan_digest is not None and batch.plan_digest is not None:
+        is_same = reached.plan_digest == batch.plan_digest
+    else:
+        is_same = None in (reached.rows, batch.rows) or reached.rows == batch.rows
+        action += (
+            "; if only the query gave other rows this time, mark the batch as done with "
+            f"commits/{batch.batch_id} in Spark's checkpoint, a copy of the one before"
+        )
+    if not is_same:
+        raise IncompatibleStateError(
+            "Spark's checkpoint is older than the state of the sink: a batch was planned anew",
+            object_name=state,
+            found=_described(batch),
+            expected=f"{_described(reached)}, which is published",
+            action=action,
+        )
+
+
+def _described(batch: BatchPosition) -> str:
+    read = "" if batch.plan_digest is None else f" and offsets with digest {batch.plan_digest}"
+    return f"batch {batch.batch_id} with {batch.rows} rows{read}"
 
 
 def _decoded(text: str, where: str) -> BatchPosition:

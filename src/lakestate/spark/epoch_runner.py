@@ -80,9 +80,10 @@ class EpochRunner:
         return reports
 
     def _engine_files(self, plan: EpochPlan, batch: DataFrame | None) -> tuple[NamedBytes, ...]:
-        if batch is not None:
-            return engine_files(self._directory, plan.epoch)
-        return following(() if plan.parent is None else plan.parent.engine_files, plan.epoch)
+        before = () if plan.parent is None else plan.parent.engine_files
+        if batch is None:
+            return following(before, plan.epoch)
+        return engine_files(self._directory, plan.epoch, before)
 
     def _sources(
         self, plan: EpochPlan, files: tuple[NamedBytes, ...], observed: dict[str, dict[str, object]]

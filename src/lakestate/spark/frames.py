@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType
 from lakestate.coordinator.epoch_plan import EpochPlan
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.key_ranges import subtask_sql
+from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US
 from lakestate.spark.compiled import CompiledPipeline, CompiledStage, source_column
 from lakestate.spark.graph import (
     ApplyNode,
@@ -138,8 +139,10 @@ class EpochFrames:
         rows = F.count(F.lit(1)).alias("rows")
         if node.event_time is None:
             return [rows]
-        latest, late = F.max(event_time_us(node)), F.count_if(self._is_late(node))
-        return [rows, latest.alias("latest_us"), late.alias("late_rows")]
+        time_us = event_time_us(node)
+        believed = F.when(time_us.between(BELIEVED_FROM_US, BELIEVED_TO_US), time_us)
+        late = F.count_if(self._is_late(node))
+        return [rows, F.max(believed).alias("latest_us"), late.alias("late_rows")]
 
     def _read(self, node: SourceNode) -> DataFrame:
         sources = self._pipeline.graph.sources

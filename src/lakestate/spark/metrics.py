@@ -50,6 +50,7 @@ class PrometheusMetrics:
         self._rows_out = counter("operator_rows_out", "Rows yielded by an operator.", "operator")
         self._bytes_written = counter("operator_bytes_written", "Bytes of state written.", "operator")
         self._files_written = counter("operator_files_written", "Files of state written.", "operator")
+        self._upkeep_failures = counter("upkeep_failures", "Steps of upkeep that failed.", "step")
         self._epoch = gauge("epoch", "The newest published epoch.")
         self._state_bytes = gauge("state_bytes", "Bytes of all files that the newest epoch refers to.")
         self._state_files = gauge("state_files", "Files that the newest epoch refers to.")
@@ -69,6 +70,8 @@ class PrometheusMetrics:
         self._count_rows(progress)
         self._show_state(progress)
         self._epochs.labels(progress.job_id).inc()
+        for step, count in progress.upkeep_failures.items():
+            self._upkeep_failures.labels(progress.job_id, step).inc(count)
         for step, duration_ms in progress.durations_ms.items():
             self._seconds.labels(progress.job_id, step).observe(duration_ms / 1000)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
@@ -22,23 +22,31 @@ COMMITTED_BATCH = b'v1\n{"nextBatchWatermarkMs":0}'
 _COMPACTED = re.compile(r"(\d+)\.compact")
 
 
-def engine_files(directory: Path, epoch: Epoch) -> tuple[NamedBytes, ...]:
+def engine_files(directory: Path, epoch: Epoch, before: Sequence[NamedBytes] = ()) -> tuple[NamedBytes, ...]:
     """What Spark needs to go on after this epoch, read from its checkpoint directory.
 
-    Called while the batch of the epoch runs: its offsets are written, its commit is not.
+    Called while the batch of the epoch runs: its offsets are written, its commit is not. `before`
+    is what the epoch before this one kept.
     """
     _refuse_state_of_spark(directory)
     batch = epoch.batch_id
     names = [METADATA, f"offsets/{batch - 1}", f"offsets/{batch}", f"commits/{batch - 1}"]
     files = [NamedBytes(name, path.read_bytes()) for name in names if (path := directory / name).is_file()]
-    if not any(file.name == f"offsets/{batch}" for file in files):
+    if not has_offsets(files, epoch):
         raise CorruptionError(
             "Spark's checkpoint directory has no offsets of the running batch",
             object_name=str(directory / f"offsets/{batch}"),
             action="let nothing else write to this directory; restart the job",
         )
     files.append(NamedBytes(f"commits/{batch}", COMMITTED_BATCH))
-    return (*files, *_source_logs(directory))
+    logs = tuple(_source_logs(directory))
+    _refuse_lost_logs(directory, before, logs)
+    return (*files, *logs)
+
+
+def has_offsets(files: Sequence[NamedBytes], epoch: Epoch) -> bool:
+    """Whether these files tell how far this epoch has read."""
+    return any(file.name == f"offsets/{epoch.batch_id}" for file in files)
 
 
 def _refuse_state_of_spark(directory: Path) -> None:
@@ -70,8 +78,7 @@ def following(files: Sequence[NamedBytes], epoch: Epoch) -> tuple[NamedBytes, ..
 
 def rebuild(directory: Path, files: Sequence[NamedBytes]) -> None:
     """Make the directory hold exactly these files. What was there is a cache, and may be older."""
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
+    _empty(directory)
     for file in files:
         path = directory / file.name
         try:
@@ -83,6 +90,24 @@ def rebuild(directory: Path, files: Sequence[NamedBytes]) -> None:
                 object_name=f"{file.name} in the manifest",
                 action="open an older epoch",
             ) from cause
+
+
+def _empty(directory: Path) -> None:
+    """The folder itself stays: another in its place would not have the lock that keeps it alive."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in list(directory.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            # Spark may still be purging old logs of its own: what vanishes under us is no error.
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    left = next(directory.iterdir(), None)
+    if left is not None:
+        raise InvalidInputError(
+            "Spark's checkpoint directory cannot be emptied",
+            object_name=str(left),
+            action="let nothing else write to this directory; restart the job",
+        )
 
 
 def source_offsets(files: Sequence[NamedBytes], epoch: Epoch, count: int) -> list[str]:
@@ -108,12 +133,33 @@ def _source_logs(directory: Path) -> Iterator[NamedBytes]:
     """The logs that sources keep of what they have seen, without what a later file sums up."""
     for log in sorted((directory / "sources").glob("*")):
         files = {path.name: path for path in log.iterdir() if path.is_file() and _is_log(path.name)}
-        summed_up = max(
-            (int(match[1]) for name in files if (match := _COMPACTED.fullmatch(name))), default=-1
-        )
+        summed_up = _summed_up(files)
         for name, path in sorted(files.items()):
             if not name.isdigit() or int(name) > summed_up:
                 yield NamedBytes(f"sources/{log.name}/{name}", path.read_bytes())
+
+
+def _refuse_lost_logs(directory: Path, before: Sequence[NamedBytes], logs: Sequence[NamedBytes]) -> None:
+    """A source that has lost its log would read again what it has read."""
+    found = {file.name for file in logs}
+    for file in before:
+        folder, _, name = file.name.rpartition("/")
+        if not folder.startswith("sources/") or file.name in found:
+            continue
+        number = name.removesuffix(".compact")
+        summed_up = _summed_up(each.rpartition("/")[2] for each in found if each.startswith(f"{folder}/"))
+        if not number.isdigit() or int(number) > summed_up:
+            raise CorruptionError(
+                "Spark's checkpoint directory has lost a log of a source",
+                object_name=str(directory / file.name),
+                action="let nothing else clear this directory away, or give another one as "
+                "spark_checkpoint; restart the job",
+            )
+
+
+def _summed_up(names: Iterable[str]) -> int:
+    """The number of the last log that sums up those before it."""
+    return max((int(match[1]) for name in names if (match := _COMPACTED.fullmatch(name))), default=-1)
 
 
 def _is_log(name: str) -> bool:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from datetime import UTC, datetime, timedelta
 from typing import TextIO
 
 from lakestate.coordinator.progress import EpochProgress
+from lakestate.operators.context import instant
 from lakestate.protocol.metadata import CompletionStatus
 
 _REWRITE = "\r\x1b[2K"
-_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ProgressLine:
@@ -90,4 +89,4 @@ def _rate(rows: int, seconds: float) -> str:
 
 
 def _time(time_us: int) -> str:
-    return f"{_UNIX_EPOCH + timedelta(microseconds=time_us):%Y-%m-%d %H:%M:%S}"
+    return f"{instant(time_us):%Y-%m-%d %H:%M:%S}"

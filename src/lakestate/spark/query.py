@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult
-from lakestate.coordinator.job_driver import EpochFinished, JobDriver, StartAgain
+from lakestate.coordinator.job_driver import AlreadyPublished, EpochFinished, JobDriver, StartAgain
 from lakestate.coordinator.progress import EpochListener, EpochProgress
-from lakestate.errors import InvalidInputError
+from lakestate.errors import IncompatibleStateError, InvalidInputError
+from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.values import Epoch
 from lakestate.spark.compiled import CompiledPipeline, combined_source
 from lakestate.spark.epoch_runner import EpochRunner
-from lakestate.spark.offsets import rebuild
+from lakestate.spark.offsets import has_offsets, rebuild
 from lakestate.spark.spark_directory import SparkDirectory
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ class PipelineQuery:
         """Let the running epoch finish, and end. Stopping twice is fine.
 
         With `drain` a last epoch closes what is open: `on_close` is called, and sinks finish
-        and commit their files. If the pipeline has failed, nothing can be drained: then this
-        raises what made it fail.
+        and commit their files. A job that has no epoch yet has nothing open, and gets none by
+        this. If the pipeline has failed, nothing can be drained: then this raises what made it fail.
         """
         if self._epoch_thread == get_ident():
             raise InvalidInputError(
@@ -127,7 +128,9 @@ class PipelineQuery:
             raise self._failure
         try:
             with self._epoch_lock, _settings_of(self._pipeline.schemas.session):
-                self._starts_again = True
+                # An epoch before the first batch would have no offsets to go on from, and Spark
+                # would begin with a batch whose epoch is taken.
+                self._starts_again = self._driver.parent is not None or self._driver.look_again() is not None
                 while self._starts_again:
                     self._starts_again = False
                     self._run_epoch(None, self._driver.next_epoch())
@@ -168,6 +171,8 @@ class PipelineQuery:
         self._epoch_thread = get_ident()
         try:
             outcome = self._driver.run_epoch(epoch, run, then_stop=batch is None)
+            if isinstance(outcome, AlreadyPublished):
+                raise _out_of_step(self._driver.parent, epoch)
             if isinstance(outcome, StartAgain):
                 self._starts_again = True
             if isinstance(outcome, EpochFinished):
@@ -211,6 +216,21 @@ class PipelineQuery:
                 self._starts_again = False
                 self._is_prepared = False
                 self._spark_query = self._launched()
+
+
+def _out_of_step(newest: Manifest | None, epoch: Epoch) -> IncompatibleStateError:
+    """Spark's directory is made to go on after the newest epoch, so no batch of it comes twice."""
+    assert newest is not None, "what is published has a manifest"
+    return IncompatibleStateError(
+        "Spark brings a batch whose epoch is published already, so that its rows would be skipped",
+        object_name=f"epoch {epoch} of job {newest.job_id}",
+        found=f"batch {epoch.batch_id}",
+        expected=f"batch {newest.epoch.next().batch_id}",
+        action="let nothing else write to Spark's checkpoint directory; restart the job"
+        if has_offsets(newest.engine_files, newest.epoch)
+        else f"epoch {newest.epoch} holds no offsets of Spark's, so there is nothing to go on from: "
+        "the job was drained before it had read anything; start it under another job id",
+    )
 
 
 @contextmanager

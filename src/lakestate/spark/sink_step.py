@@ -97,10 +97,17 @@ def clean_up_of(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest], 
     """What the driver calls beside the stream to clear away what dead attempts left in sinks."""
 
     def clean_up(manifest: Manifest) -> None:
+        failed: list[LakestateError] = []
         for pre_commit in manifest.sinks:
             if pre_commit.sink_id in sinks:
-                parts = decode_pre_commits(pre_commit.data, f"manifest of epoch {manifest.epoch}")
-                sinks[pre_commit.sink_id].committer().clean_up(job_id, manifest.epoch, parts)
+                try:
+                    parts = decode_pre_commits(pre_commit.data, f"manifest of epoch {manifest.epoch}")
+                    sinks[pre_commit.sink_id].committer().clean_up(job_id, manifest.epoch, parts)
+                except LakestateError as error:
+                    # The other sinks are cleared all the same.
+                    failed.append(error)
+        if failed:
+            raise failed[0]
 
     return clean_up
 

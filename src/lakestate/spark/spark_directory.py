@@ -15,6 +15,9 @@ from pathlib import Path
 
 from lakestate.errors import InvalidInputError
 
+RANDOM_CHARS = 8
+"""What `mkdtemp` appends to a prefix."""
+
 
 class SparkDirectory:
     """A new folder, locked as long as its driver lives, and removed by it.
@@ -66,7 +69,8 @@ def _locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
 
 def _sweep(parent: Path, prefix: str) -> None:
     """Remove the folders whose driver is dead: the living hold a lock on theirs."""
-    for path in parent.glob(f"{prefix}*"):
+    # As long as `mkdtemp` makes names: a job whose name begins like ours has longer ones.
+    for path in parent.glob(f"{prefix}{'?' * RANDOM_CHARS}"):
         # Another user's folder, or one that is gone meanwhile, is none of our business.
         with suppress(OSError):
             descriptor = _locked(path)

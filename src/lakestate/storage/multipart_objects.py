@@ -6,11 +6,11 @@ moves every byte three times and needs memory for the whole file: right, but not
 
 from __future__ import annotations
 
+import hashlib
 import re
-import time
-import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from lakestate.ambient import Ambient, SystemAmbient
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.storage.multipart_parts import (
     changed_part,
@@ -20,20 +20,47 @@ from lakestate.storage.multipart_parts import (
     content_receipt,
     dangling_upload,
     gone_upload,
+    is_made_of,
     upload_record,
 )
 from lakestate.storage.object_path import RESERVED, checked_path, checked_prefix
 from lakestate.storage.parallel import in_parallel
-from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, UploadedPart, UploadId
+from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, StoredObject, UploadedPart, UploadId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from lakestate.storage.remote_client import RemoteClient
+    from collections.abc import Iterable, Iterator, Sequence
 
 _UPLOADS = f"{RESERVED}/uploads/"
 _RECORD = "upload.json"
 _TOKEN = re.compile(r"[0-9a-f]{32}")
+
+
+class PartClient(Protocol):
+    """Single operations on keys, also on those that no path reaches."""
+
+    def name(self, path: str) -> str:
+        """The key for people."""
+        ...
+
+    def put(self, path: str, data: Data) -> ObjectInfo:
+        """Write the object."""
+        ...
+
+    def get(self, path: str) -> StoredObject:
+        """Read the object."""
+        ...
+
+    def head(self, path: str) -> ObjectInfo:
+        """What is known about the object."""
+        ...
+
+    def list(self, prefix: str) -> Iterable[ObjectInfo]:
+        """All objects whose path begins so."""
+        ...
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete the objects; one that is gone is success."""
+        ...
 
 
 class PartObjectUploads:
@@ -41,13 +68,15 @@ class PartObjectUploads:
 
     part_bytes_min = 1
 
-    def __init__(self, client: RemoteClient) -> None:
+    def __init__(self, client: PartClient, ambient: Ambient | None = None) -> None:
         self._client = client
+        self._ambient = ambient or SystemAmbient()
 
     def start(self, path: str) -> UploadId:
         """Begin an upload."""
-        upload = UploadId(checked_path(path), uuid.uuid4().hex)
-        record = upload_record(path, time.time_ns() // 1_000_000)
+        token = hashlib.blake2b(self._ambient.new_id().encode(), digest_size=16).hexdigest()
+        upload = UploadId(checked_path(path), token)
+        record = upload_record(path, self._ambient.now_ms())
         self._client.put(_folder(upload) + _RECORD, record)
         return upload
 
@@ -64,15 +93,17 @@ class PartObjectUploads:
         return tuple(in_parallel(self._listed_part, found))
 
     def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
-        """Join the parts into the object."""
+        """Join the parts into the object.
+
+        Another driver, or this one before a kill, may have done so and removed some of the parts.
+        """
         name = self._client.name(upload.path)
         checked_parts(name, parts)
         try:
             self._check_open(upload)
-            joined = b"".join(in_parallel(lambda part: self._read_part(upload, part), parts))
+            info = self._joined(upload, parts)
         except NotFoundError:
             return completed_before(name, self._find(upload.path), parts)
-        info = self._client.put(upload.path, joined)
         self.abort(upload)
         return info
 
@@ -96,16 +127,26 @@ class PartObjectUploads:
         data = self._client.get(path).data
         return UploadedPart(int(path[-5:]), len(data), content_receipt([data]))
 
-    def _read_part(self, upload: UploadId, part: UploadedPart) -> bytes:
+    def _joined(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
+        found = in_parallel(lambda part: self._read_part(upload, part), parts)
+        missing = next((part for part, data in zip(parts, found, strict=True) if data is None), None)
+        if missing is None:
+            return self._client.put(upload.path, b"".join(filter(None, found)))
+        # Somebody else may have completed or aborted the upload since we looked.
+        self._check_open(upload)
+        info = self._find(upload.path)
+        if info is None or not is_made_of(self._client.get(upload.path).data, parts):
+            raise changed_part(self._client.name(upload.path), missing)
+        return info
+
+    def _read_part(self, upload: UploadId, part: UploadedPart) -> bytes | None:
         try:
-            stored = self._client.get(_part_path(upload, part.number))
+            data = self._client.get(_part_path(upload, part.number)).data
         except NotFoundError:
-            # Somebody else may have completed or aborted the upload since we looked.
-            self._check_open(upload)
-            raise changed_part(self._client.name(upload.path), part) from None
-        if (content_receipt([stored.data]), len(stored.data)) != (part.token, part.size_bytes):
+            return None
+        if not is_made_of(data, [part]):
             raise changed_part(self._client.name(upload.path), part)
-        return stored.data
+        return data
 
     def _check_open(self, upload: UploadId) -> None:
         _check(upload, self._client.name(upload.path))

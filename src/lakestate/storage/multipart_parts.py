@@ -5,7 +5,7 @@ Pure: facts in, a value or an error out.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -54,6 +54,14 @@ def content_receipt(chunks: Iterable[Data]) -> str:
     for chunk in chunks:
         digest.update(chunk)
     return digest.hexdigest()
+
+
+def is_made_of(data: bytes, parts: Sequence[UploadedPart]) -> bool:
+    """Whether the bytes are exactly those that the parts' content receipts stand for."""
+    ends = [*accumulate(part.size_bytes for part in parts)]
+    pieces = [memoryview(data)[end - part.size_bytes : end] for part, end in zip(parts, ends, strict=True)]
+    receipts = [content_receipt([piece]) for piece in pieces]
+    return len(data) == ends[-1] and receipts == [part.token for part in parts]
 
 
 def upload_record(path: str, started_ms: int) -> bytes:

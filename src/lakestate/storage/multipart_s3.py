@@ -19,7 +19,7 @@ from lakestate.storage.multipart_parts import (
 from lakestate.storage.object_path import checked_path, checked_prefix
 from lakestate.storage.redaction import Redaction
 from lakestate.storage.remote_open import bucket_of, prefix_of
-from lakestate.storage.retry import Applied, Retrier, TransientFault
+from lakestate.storage.retry import Applied, Retrier, TransientFault, no_progress
 from lakestate.storage.s3_client import boto_errors, encryption_of, s3_client
 from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, UploadedPart, UploadId, Version
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, PartTypeDef
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, MultipartUploadTypeDef, PartTypeDef
 
     from lakestate.config import StoreConfig
 
@@ -81,12 +81,16 @@ class S3Uploads:
         that S3 knows; a receipt always stands for its own bytes.
         """
         pages = self._client.get_paginator("list_parts")
+        parts: list[PartTypeDef] = []
 
-        def attempt() -> list[PartTypeDef]:
+        def attempt() -> None:
+            parts.clear()
             found = pages.paginate(Bucket=self._bucket, Key=self._key(upload.path), UploadId=upload.token)
-            return [part for page in found for part in page.get("Parts", [])]
+            for page in found:
+                parts.extend(page.get("Parts", []))
 
-        oldest_first = sorted(self._of_upload(upload, attempt), key=lambda part: part["LastModified"])
+        self._of_upload(upload, attempt, lambda: len(parts))
+        oldest_first = sorted(parts, key=lambda part: part["LastModified"])
         newest = {part["PartNumber"]: part for part in oldest_first}
         return tuple(
             UploadedPart(number, part["Size"], part["ETag"]) for number, part in sorted(newest.items())
@@ -126,20 +130,22 @@ class S3Uploads:
         """
         pages = self._client.get_paginator("list_multipart_uploads")
         begin = self._key(checked_prefix(prefix))
+        uploads: list[MultipartUploadTypeDef] = []
 
-        def attempt() -> list[DanglingUpload]:
-            found = pages.paginate(Bucket=self._bucket, Prefix=begin)
-            return [
-                DanglingUpload(
-                    UploadId(each["Key"].removeprefix(self._prefix), each["UploadId"]),
-                    _milliseconds(each["Initiated"]),
-                )
-                for page in found
-                for each in page.get("Uploads", [])
-                if each["Key"].startswith(begin)
-            ]
+        def attempt() -> None:
+            uploads.clear()
+            for page in pages.paginate(Bucket=self._bucket, Prefix=begin):
+                uploads.extend(page.get("Uploads", []))
 
-        found = self._retried(prefix, attempt)
+        self._retried(prefix, attempt, lambda: len(uploads))
+        found = [
+            DanglingUpload(
+                UploadId(each["Key"].removeprefix(self._prefix), each["UploadId"]),
+                _milliseconds(each["Initiated"]),
+            )
+            for each in uploads
+            if each["Key"].startswith(begin)
+        ]
         return iter(sorted(found, key=lambda each: (each.upload.path, each.started_ms, each.upload.token)))
 
     def _complete_once(
@@ -189,19 +195,23 @@ class S3Uploads:
         modified_ms = _milliseconds(found["LastModified"])
         return ObjectInfo(path, found["ContentLength"], modified_ms, Version(found["ETag"]))
 
-    def _of_upload(self, upload: UploadId, attempt: Callable[[], Answer]) -> Answer:
+    def _of_upload(
+        self, upload: UploadId, attempt: Callable[[], Answer], progress: Callable[[], int] = no_progress
+    ) -> Answer:
         checked_path(upload.path)
         try:
-            return self._retried(upload.path, attempt)
+            return self._retried(upload.path, attempt, progress)
         except NotFoundError:
             raise gone_upload(self._name(upload.path)) from None
 
-    def _retried(self, path: str, attempt: Callable[[], Answer]) -> Answer:
+    def _retried(
+        self, path: str, attempt: Callable[[], Answer], progress: Callable[[], int] = no_progress
+    ) -> Answer:
         def translated() -> Answer:
             with boto_errors(self._name(path), self._redaction):
                 return attempt()
 
-        return self._retrier.run(translated, self._name(path))
+        return self._retrier.run(translated, self._name(path), progress)
 
     def _key(self, path: str) -> str:
         return self._prefix + path

@@ -7,6 +7,7 @@ They are checked before any I/O: a path read from a manifest can never leave the
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote, urlsplit
 
 from lakestate.errors import InvalidInputError
 
@@ -14,7 +15,7 @@ RESERVED = ".lakestate"
 """The folder where a store keeps what is not an object yet: temporary files, locks, parts."""
 
 PATH_BYTES_MAX = 1024
-"""The longest key that S3 takes. A store's own prefix counts too; the server refuses the rest."""
+"""The longest key that S3 takes. A store's own prefix counts too: see `checked_key`."""
 
 PART_BYTES_MAX = 255
 """The longest file name that Linux takes."""
@@ -33,6 +34,18 @@ def checked_path(path: str) -> str:
     fault = _text_fault(path) or next(filter(None, map(_part_fault, parts)), None)
     if fault is not None:
         raise _invalid("not an object path", path, fault)
+    return path
+
+
+def checked_key(url: str, path: str) -> str:
+    """The path itself, if it may name an object of the store at the URL, whose prefix counts.
+
+    >>> checked_key("s3://bucket/folder", "a.parquet")
+    'a.parquet'
+    """
+    parts = urlsplit(url)
+    prefix = "" if parts.scheme == "file" else unquote(parts.path).strip("/")
+    checked_path(f"{prefix}/{path}" if prefix else path)
     return path
 
 

@@ -7,6 +7,7 @@ keys that no path reaches.
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
@@ -14,19 +15,22 @@ import obstore
 
 from lakestate.errors import NotFoundError
 from lakestate.storage.conditional import Seen
+from lakestate.storage.download import Download
+from lakestate.storage.parallel import in_parallel
 from lakestate.storage.redaction import Redaction
 from lakestate.storage.remote_faults import ConditionFailedError, obstore_errors
-from lakestate.storage.remote_open import client_of, prefix_of
-from lakestate.storage.retry import Applied, Retrier, TransientFault
-from lakestate.storage.spans import whole_span
+from lakestate.storage.remote_open import client_of, prefix_of, repeating_client_of
+from lakestate.storage.retry import Applied, Retrier, TransientFault, no_progress
+from lakestate.storage.spans import cut_span, merged_spans
 from lakestate.storage.store import ByteRange, Data, ObjectInfo, StoredObject, Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from obstore import ObjectMeta, PutResult, UpdateVersion
 
     from lakestate.config import StoreConfig
+    from lakestate.storage.remote_open import RemoteClientStore
 
 Answer = TypeVar("Answer")
 
@@ -39,12 +43,14 @@ SINGLE_PUT_BYTES_MAX = 64 << 20
 PART_BYTES = 16 << 20
 PARTS_IN_FLIGHT_MAX = 4
 DELETE_BATCH = 1000
+LIST_BATCH = 1000
 
 
 class RemoteClient:
     """The objects of one bucket below one prefix."""
 
     def __init__(self, config: StoreConfig) -> None:
+        self._config = config
         self._client = client_of(config)
         self._prefix = prefix_of(config)
         self._redaction = Redaction(config.options)
@@ -57,37 +63,24 @@ class RemoteClient:
     def put(self, path: str, data: Data) -> ObjectInfo:
         """Write the object. The time is this machine's: asking for the store's costs a request."""
         octets = memoryview(data).cast("B")
-        size = octets.nbytes
-
-        def attempt() -> PutResult:
-            return obstore.put(
-                self._client,
-                self._key(path),
-                octets,
-                use_multipart=size > SINGLE_PUT_BYTES_MAX,
-                chunk_size=PART_BYTES,
-                max_concurrency=PARTS_IN_FLIGHT_MAX,
-            )
-
-        result = self._retried(path, attempt)
-        return ObjectInfo(path, size, time.time_ns() // 1_000_000, self._version(result))
+        if octets.nbytes > SINGLE_PUT_BYTES_MAX:
+            result = self._put_in_parts(path, octets)
+        else:
+            key = self._key(path)
+            result = self._retried(path, lambda: obstore.put(self._client, key, octets, use_multipart=False))
+        return ObjectInfo(path, octets.nbytes, time.time_ns() // 1_000_000, self._version(result))
 
     def get(self, path: str) -> StoredObject:
-        """Read the whole object."""
-        return self._retried(path, lambda: self._read(path).stored)
+        """Read the whole object, however long it takes, as long as bytes arrive."""
+        download = self._downloaded(path, None)
+        return StoredObject(download.data(), self._version(download.meta))
 
     def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
         """Read several ranges, near ones in one request."""
-        if not spans:
-            return []
-        starts, lengths = [span.start for span in spans], [span.length for span in spans]
-
-        def attempt() -> list[bytes]:
-            found = obstore.get_ranges(self._client, self._key(path), starts=starts, lengths=lengths)
-            return [data.to_bytes() for data in found]
-
-        found = self._retried(path, attempt)
-        return [whole_span(self.name(path), span, data) for span, data in zip(spans, found, strict=True)]
+        merged = merged_spans(spans)
+        found = in_parallel(lambda span: self._downloaded(path, span).data(), merged)
+        fetched = list(zip(merged, found, strict=True))
+        return [cut_span(self.name(path), span, fetched) for span in spans]
 
     def head(self, path: str) -> ObjectInfo:
         """Describe the object."""
@@ -98,15 +91,18 @@ class RemoteClient:
 
         The whole listing is held and sorted: SeaweedFS, for one, lists `a/b` before `a-b`.
         """
-        folder = f"{self._prefix}{prefix}".rpartition("/")[0]
-
-        def attempt() -> list[ObjectMeta]:
-            pages = obstore.list(self._client, folder or None, chunk_size=1000)
-            return [meta for page in pages for meta in page]
-
         begin = f"{self._prefix}{prefix}"
-        metas = [meta for meta in self._retried(prefix, attempt) if meta["path"].startswith(begin)]
-        return sorted(map(self._info, metas), key=lambda info: info.path)
+        folder = begin.rpartition("/")[0]
+        metas: list[ObjectMeta] = []
+
+        def attempt() -> None:
+            metas.clear()
+            for page in obstore.list(self._repeating, folder or None, chunk_size=LIST_BATCH):
+                metas.extend(page)
+
+        self._retried(prefix, attempt, lambda: len(metas))
+        infos = (self._info(meta) for meta in metas if meta["path"].startswith(begin))
+        return sorted(infos, key=lambda info: info.path)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete the objects; those that are gone are success."""
@@ -148,6 +144,41 @@ class RemoteClient:
         """The object, for people."""
         return f"{self.url}/{path}"
 
+    @cached_property
+    def _repeating(self) -> RemoteClientStore:
+        return repeating_client_of(self._config)
+
+    def _put_in_parts(self, path: str, octets: memoryview) -> PutResult:
+        sent = 0
+
+        def parts() -> Iterator[memoryview]:
+            nonlocal sent
+            for first in range(0, octets.nbytes, PART_BYTES):
+                yield octets[first : first + PART_BYTES]
+                sent = first
+
+        def attempt() -> PutResult:
+            try:
+                return obstore.put(
+                    self._repeating,
+                    self._key(path),
+                    parts(),
+                    chunk_size=PART_BYTES,
+                    max_concurrency=PARTS_IN_FLIGHT_MAX,
+                )
+            except FileNotFoundError as error:
+                if "NoSuchUpload" not in str(error):
+                    raise
+                # The answer to completing was lost, and completing again finds the upload gone.
+                raise TransientFault("the upload was completed or aborted", Applied.MAYBE) from None
+
+        return self._retried(path, attempt, lambda: sent)
+
+    def _downloaded(self, path: str, span: ByteRange | None) -> Download:
+        download = Download(self._client, self._key(path), span)
+        self._retried(path, download.attempt, lambda: download.arrived)
+        return download
+
     def _read(self, path: str) -> Seen:
         result = obstore.get(self._client, self._key(path))
         stored = StoredObject(result.bytes().to_bytes(), self._version(result.meta))
@@ -163,7 +194,9 @@ class RemoteClient:
         except NotFoundError:
             return
 
-    def _retried(self, path: str, attempt: Callable[[], Answer]) -> Answer:
+    def _retried(
+        self, path: str, attempt: Callable[[], Answer], progress: Callable[[], int] = no_progress
+    ) -> Answer:
         def translated() -> Answer:
             try:
                 with obstore_errors(self.name(path), self._redaction):
@@ -172,7 +205,7 @@ class RemoteClient:
                 # No condition was set: the bucket itself is being changed (409).
                 raise TransientFault(str(error), Applied.NO) from None
 
-        return self.retrier.run(translated, self.name(path))
+        return self.retrier.run(translated, self.name(path), progress)
 
     def _key(self, path: str) -> str:
         return self._prefix + path

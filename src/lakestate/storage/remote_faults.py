@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 NOT_APPLIED_STATUS = frozenset({408, 425, 429, 503})
 """The server says that it did not take the request. Any other 5xx may come after it acted."""
 
+NOT_APPLIED_400 = frozenset({"RequestTimeout", "BadDigest"})
+"""What S3 says with status 400 about a body that stalled or was damaged on its way: the next may arrive."""
+
+_CODE = re.compile(r"<Code>([^<]*)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})")
 _NOT_CONNECTED = re.compile(r"HttpError \{\s*kind: Connect,")
 """The client's own word for it; `kind: ConnectionReset` further inside may follow a sent request."""
@@ -63,6 +67,8 @@ def _meaning(error: exceptions.BaseError, object_name: str, reason: str) -> Exce
         return _refused("access denied", object_name, reason, "check the credentials and their rights")
     if status == 416 or _OUT_OF_RANGE.search(text):
         return beyond_end(object_name)
+    if status == 400 and _code(text) in NOT_APPLIED_400:
+        return TransientFault(reason, Applied.NO)
     if isinstance(error, _PERMANENT) or (status is not None and _is_permanent(status)):
         return _refused("the store refused the request", object_name, reason, None)
     return _transient_or_misconfigured(text, status, object_name, reason)
@@ -82,6 +88,11 @@ def _transient_or_misconfigured(text: str, status: int | None, object_name: str,
 def _status(text: str) -> int | None:
     match = _STATUS.search(text)
     return int(match[1] or match[2]) if match else None
+
+
+def _code(text: str) -> str | None:
+    match = _CODE.search(text)
+    return match[1] if match else None
 
 
 def _is_permanent(status: int) -> bool:

@@ -1,7 +1,7 @@
 """From a configuration to obstore's client for S3, Google, Azure or memory.
 
-Retries inside obstore are off: it would repeat a conditional write without telling us that an
-answer was lost.
+Retries inside obstore are off, but for work of many requests that are harmless to repeat: it would
+repeat a conditional write without telling us that an answer was lost.
 """
 
 from __future__ import annotations
@@ -27,13 +27,40 @@ if TYPE_CHECKING:
 RemoteClientStore = S3Store | GCSStore | AzureStore | MemoryStore
 
 CONNECT_TIMEOUT_MS = 5_000
+_RETRIES_MAX = 1_000
+"""The deadline is reached long before."""
 
 _memories: dict[str, MemoryStore] = {}
 _memories_lock = threading.Lock()
 
 
 def client_of(config: StoreConfig) -> RemoteClientStore:
-    """The client for the bucket that the URL names."""
+    """The client for the bucket that the URL names. It makes one attempt of every request."""
+    return _client_of(config, {"max_retries": 0})
+
+
+def repeating_client_of(config: StoreConfig) -> RemoteClientStore:
+    """A client that tries every request again, each within the deadline.
+
+    A listing is made of pages and a large put of parts, and obstore does not let us repeat one
+    page or part: without this, one fault would throw all of them away.
+    """
+    retry = config.retry
+    return _client_of(
+        config,
+        {
+            "max_retries": _RETRIES_MAX,
+            "retry_timeout": timedelta(milliseconds=retry.deadline_ms),
+            "backoff": {
+                "init_backoff": timedelta(milliseconds=retry.backoff_first_ms),
+                "max_backoff": timedelta(milliseconds=retry.backoff_max_ms),
+                "base": 2,
+            },
+        },
+    )
+
+
+def _client_of(config: StoreConfig, retries: RetryConfig) -> RemoteClientStore:
     scheme = urlsplit(config.url).scheme
     if scheme == "memory":
         return _memory(config)
@@ -43,7 +70,7 @@ def client_of(config: StoreConfig) -> RemoteClientStore:
             bucket_of(config),
             config=dict(config.options),
             client_options=_client_options(config),
-            retry_config=_no_retries(),
+            retry_config=retries,
         )
     except UnknownConfigurationKeyError:
         raise _bad_option(config, store) from None
@@ -85,8 +112,8 @@ def _memory(config: StoreConfig) -> MemoryStore:
 
 
 def _client_options(config: StoreConfig) -> ClientConfig:
-    # The read timeout is what bounds an attempt: it starts again with every piece of an answer, so
-    # that a large object on a slow line still arrives.
+    # The read timeout starts again with every piece of an answer. The other one does not: it cuts a
+    # transfer that flows, and `Download` asks for the rest.
     options: ClientConfig = {
         "connect_timeout": timedelta(milliseconds=CONNECT_TIMEOUT_MS),
         "read_timeout": timedelta(milliseconds=config.retry.attempt_timeout_ms),
@@ -95,10 +122,6 @@ def _client_options(config: StoreConfig) -> ClientConfig:
     if (endpoint_of(config) or "").startswith("http://"):
         options["allow_http"] = True
     return options
-
-
-def _no_retries() -> RetryConfig:
-    return {"max_retries": 0}
 
 
 def _bad_option(config: StoreConfig, store: Any) -> InvalidInputError:

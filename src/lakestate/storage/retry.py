@@ -1,4 +1,4 @@
-"""Trying again while a fault may pass, within one deadline.
+"""Trying again while a fault may pass, within one deadline that begins anew with progress.
 
 Knows no store: an attempt says by `TransientFault` that it is worth repeating, and whether it may
 have changed something. Clock, sleep and randomness are passed in.
@@ -35,6 +35,11 @@ class TransientFault(Exception):  # noqa: N818 - never leaves the storage layer
         self.applied = applied
 
 
+def no_progress() -> int:
+    """How far an attempt of one request has come: nowhere, until it succeeds."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class Retrier:
     """Runs attempts under a policy.
@@ -48,22 +53,43 @@ class Retrier:
     sleep_s: Callable[[float], None] = time.sleep
     share: Callable[[], float] = random.random
 
-    def run(self, attempt: Callable[[], Answer], object_name: str) -> Answer:
-        """The answer of the first attempt that succeeds before the deadline."""
-        deadline_s = self.clock_s() + self.policy.deadline_ms / 1000
-        for wait_s in self._waits_s():
+    def run(
+        self, attempt: Callable[[], Answer], object_name: str, progress: Callable[[], int] = no_progress
+    ) -> Answer:
+        """The answer of the first attempt that succeeds before the deadline.
+
+        `progress` says how far the attempts have come, for work of many requests. Getting further
+        than ever before starts the deadline again; coming to the same place again does not, so
+        that an end is certain.
+        """
+        deadline_s, waits_s, furthest = self._deadline_s(), self._waits_s(), progress()
+        while True:
             try:
                 return attempt()
             except TransientFault as fault:
                 reason = fault.reason
+            if progress() > furthest:
+                deadline_s, waits_s, furthest = self._deadline_s(), self._waits_s(), progress()
+            wait_s = next(waits_s)
             if self.clock_s() + wait_s >= deadline_s:
-                break
+                raise self._unavailable(object_name, reason, furthest)
             self.sleep_s(wait_s)
-        raise StorageUnavailableError(
-            f"the store did not answer within {self.policy.deadline_ms / 1000:g} s",
+
+    def _deadline_s(self) -> float:
+        return self.clock_s() + self.policy.deadline_ms / 1000
+
+    def _unavailable(self, object_name: str, reason: str, furthest: int) -> StorageUnavailableError:
+        # After some progress neither the address nor the credentials can be wrong.
+        what, check = (
+            ("the store did not answer", "check that the store is reachable and the credentials are valid")
+            if furthest == 0
+            else ("the store answered at first, and then did not get on", "check the store and the network")
+        )
+        return StorageUnavailableError(
+            f"{what} within {self.policy.deadline_ms / 1000:g} s",
             object_name=object_name,
             found=reason,
-            action="check that the store is reachable and the credentials are valid, then try again",
+            action=f"{check}, then try again",
         )
 
     def _waits_s(self) -> Iterator[float]:

@@ -8,11 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakestate.errors import InvalidInputError
+from lakestate.storage.store import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakestate.storage.store import ByteRange
+MERGED_GAP_BYTES = 1 << 20
+"""Fetching so many unwanted bytes takes less time than another request."""
+
+MERGED_BYTES_MAX = 16 << 20
+"""Neighbours that are longer together are fetched side by side."""
 
 
 def checked_spans(object_name: str, spans: Sequence[ByteRange]) -> Sequence[ByteRange]:
@@ -30,6 +35,34 @@ def whole_span(object_name: str, span: ByteRange, data: bytes) -> bytes:
     if len(data) != span.length:
         raise beyond_end(object_name, f"{len(data)} of {span.length} bytes from {span.start}")
     return data
+
+
+def merged_spans(spans: Sequence[ByteRange]) -> list[ByteRange]:
+    """Fewer spans, in order of place, such that each given one lies in one of them.
+
+    >>> merged_spans([ByteRange(50, 10), ByteRange(0, 10), ByteRange(9 << 20, 1)])
+    [ByteRange(start=0, length=60), ByteRange(start=9437184, length=1)]
+    """
+    merged: list[ByteRange] = []
+    for span in sorted(spans, key=lambda span: (span.start, -span.length)):
+        last = merged[-1] if merged else ByteRange(span.start, 0)
+        length = max(last.length, span.start + span.length - last.start)
+        near = span.start <= last.start + last.length + MERGED_GAP_BYTES
+        if merged and (length == last.length or (near and length <= MERGED_BYTES_MAX)):
+            merged[-1] = ByteRange(last.start, length)
+        else:
+            merged.append(span)
+    return merged
+
+
+def cut_span(object_name: str, span: ByteRange, fetched: Sequence[tuple[ByteRange, bytes]]) -> bytes:
+    """The bytes of a span out of what was fetched for `merged_spans`."""
+    for place, data in fetched:
+        if place.start <= span.start and span.start + span.length <= place.start + place.length:
+            first = span.start - place.start
+            # The whole of bytes is themselves: no copy.
+            return whole_span(object_name, span, data[first : first + span.length])
+    raise AssertionError(f"{span} lies in none of the merged spans")
 
 
 def beyond_end(object_name: str, found: str | None = None) -> InvalidInputError:

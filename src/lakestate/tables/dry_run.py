@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError, NotFoundError
-from lakestate.protocol.compatibility import Incompatible, compatibility
+from lakestate.protocol.compatibility import Incompatible
 from lakestate.protocol.metadata import Manifest, SubtaskEntry, SubtaskMetadata, TableConfig
 from lakestate.protocol.values import FileRef
 from lakestate.tables.job_objects import JobObjects
@@ -147,7 +147,7 @@ def _check_configs(table: Table, subtasks: dict[str, SubtaskMetadata], found: _F
         if stored is None or stored in seen:
             continue
         seen.append(stored)
-        decision = compatibility(stored, table.config, table.migrates_from)
+        decision = table.compatibility_with(stored)
         if isinstance(decision, Incompatible):
             fits = False
             found.problems += [Problem(table.name, name, reason) for reason in decision.reasons]

@@ -19,7 +19,7 @@ from lakestate.tables.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout
 from lakestate.tables.lifecycle import EpochCheckpointer
 from lakestate.tables.lookup import ABSENT, HashedKeys, positions
 from lakestate.tables.merge import last_rows, merged, slices
-from lakestate.tables.ownership import check_owned
+from lakestate.tables.ownership import check_asked, check_owned
 from lakestate.tables.run import Run
 from lakestate.tables.run_checkpointer import RunCheckpointer
 from lakestate.tables.run_files import Upgrade
@@ -31,7 +31,8 @@ class KeyedView:
     """One subtask's rows of a `KeyedTable`.
 
     `get` answers in the order it was asked, with nulls where there is no such key; `put` and
-    `delete` take effect at once and become durable with the next checkpoint.
+    `delete` take effect at once and become durable with the next checkpoint. Keys of another
+    subtask are refused by all of them.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class KeyedView:
         columns = self._key_columns(keys, "get")
         self._asked = HashedKeys.of(self._layout, columns)
         query, order = self._asked.query(), self._asked.order
+        check_asked(query.keys, self._layout.config.name, self._context.task)
         found = _Found(self._layout, len(query))
         open_rows: np.ndarray | None = None
         for run in self._runs():

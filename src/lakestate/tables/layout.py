@@ -20,6 +20,7 @@ import xxhash
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import TableConfig, TableType
+from lakestate.tables.lossless_cast import lossless_cast
 from lakestate.tables.routing import routing_keys
 from lakestate.tables.schema import arrow_fields
 from lakestate.tables.value_limits import check_values
@@ -133,7 +134,7 @@ def conformed(rows: pa.RecordBatch | pa.Table, fields: Sequence[pa.Field], what:
     """The named columns of `rows`, each one array of exactly the declared type.
 
     Raises InvalidInputError naming the column that is missing, of another type, or null where
-    it may not be.
+    it may not be, and the place inside of it where a cast would lose something.
     """
     return [_conformed_column(rows, field, what) for field in fields]
 
@@ -151,7 +152,7 @@ def _conformed_column(rows: pa.RecordBatch | pa.Table, field: pa.Field, what: st
     if isinstance(column, pa.ChunkedArray):
         column = _single_array(column, field, what)
     if column.type != field.type:
-        column = _cast(column, field, what)
+        column = lossless_cast(column, field, what)
     if not field.nullable and column.null_count:
         raise InvalidInputError(
             f"{what}: null in a column that may not be null",
@@ -172,20 +173,4 @@ def _single_array(column: pa.ChunkedArray, field: pa.Field, what: str) -> pa.Arr
             found=f"{column.nbytes:,} bytes in {len(column)} rows",
             expected="less than 2 GiB of text or bytes in one column of one call",
             action="hand rows over in several calls",
-        ) from cause
-
-
-def _cast(column: pa.Array, field: pa.Field, what: str) -> pa.Array:
-    """A safe cast: anything that would lose a value is refused."""
-    try:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        return column.cast(field.type, safe=True)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as cause:
-        raise InvalidInputError(
-            f"{what}: a column has another type",
-            object_name=field.name,
-            found=str(column.type),
-            expected=str(field.type),
-            action=f"cast it first ({str(cause)[:120]})",
         ) from cause

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.compaction import CompactionPolicy
+from lakestate.protocol.compatibility import Compatibility, compatibility
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.metadata import TableConfig, TableFiles, TableType
 from lakestate.protocol.names import checked_name
@@ -115,6 +116,10 @@ class Table(ABC):
     def migrates_from(self) -> frozenset[int]:
         """The older state versions that this declaration can read."""
         return frozenset()
+
+    def compatibility_with(self, stored: TableConfig) -> Compatibility:
+        """Whether this declaration can read what is stored under another."""
+        return compatibility(stored, self.config, self.migrates_from)
 
     def can_read(self, file: FileRef) -> bool:
         """True if a file's rows can be brought into this declaration's version."""

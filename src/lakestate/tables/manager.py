@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.errors import ConflictError, InvalidInputError, NotFoundError
 from lakestate.protocol.metadata import StateSummary, SubtaskEntry, SubtaskMetadata
-from lakestate.protocol.values import Epoch, ObjectRef, TaskInfo
+from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TaskInfo
 from lakestate.tables.backing_store import BackingStore
 from lakestate.tables.context import TableContext
 from lakestate.tables.global_keyed import GlobalKeyedTable
@@ -122,17 +122,35 @@ class TableManager:
     def apply_compacted(self, compacted: Sequence[CompactedFiles]) -> None:
         """Swap merges in that were done beside the stream. Before any view is used.
 
-        A merge of files that this subtask no longer has is ignored.
+        A merge of files that this subtask no longer has is ignored. Raises ConflictError if retention
+        has passed the merged files: nothing referred to them, and so they may be gone.
         """
         if self._views:
             raise InvalidInputError(
                 "compacted files are swapped in before any view is used", found=", ".join(self._views)
             )
+        swapped_in: list[FileRef] = []
         for merge in compacted:
             if merge.table in self._tables:
+                before = self._files[merge.table]
                 table = self._tables[merge.table]
-                self._files[merge.table] = table.apply_compacted_checkpoint(
-                    self._files[merge.table], merge, self.task
+                self._files[merge.table] = table.apply_compacted_checkpoint(before, merge, self.task)
+                if self._files[merge.table] != before:
+                    swapped_in += merge.merged
+        self._check_not_collected(swapped_in)
+
+    def _check_not_collected(self, files: Sequence[FileRef]) -> None:
+        boundary = self._context.objects.read_boundary() if files else None
+        if boundary is None:
+            return
+        oldest = boundary.record.oldest
+        for file in files:
+            if file.epoch < oldest:
+                raise ConflictError(
+                    "retention has passed a merge before it was swapped in",
+                    object_name=self._context.objects.shown(file.path),
+                    found=f"of objects before epoch {oldest} only those are kept that an epoch refers to",
+                    action="load the tables again, and merge again",
                 )
 
     def checkpoint(

@@ -15,7 +15,13 @@ from lakestate.errors import InvalidInputError
 from lakestate.protocol.metadata import Column
 from lakestate.tables.layout import RunLayout
 from lakestate.tables.migration_columns import ColumnChanges
-from lakestate.tables.migration_steps import ArrowMigration, Migration, RowMigration, checked_version
+from lakestate.tables.migration_steps import (
+    ArrowMigration,
+    Migration,
+    RowMigration,
+    checked_version,
+    name_before_all,
+)
 from lakestate.tables.migration_upgrade import TableUpgrade
 from lakestate.tables.migration_values import MigratableState, chain_of, migrated_value, version_of
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
@@ -33,6 +39,7 @@ __all__ = [
     "check_migrations",
     "migrated_row_count",
     "migrated_value",
+    "name_before_all",
     "upgrade_of",
     "version_of",
     "versions_covered",

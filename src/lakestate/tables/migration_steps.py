@@ -110,6 +110,13 @@ class RowMigration(Migration):
         return same_rows(rows, pa.table(arrays, names=names), key_names)
 
 
+def name_before_all(name: str, steps: Sequence[Migration]) -> str:
+    """The name that a column had before some steps, of which the first is the oldest."""
+    for step in reversed(steps):
+        name = step.name_before(name)
+    return name
+
+
 def checked_version(version: int) -> int:
     """The version, if it is one."""
     if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= VERSION_MAX:

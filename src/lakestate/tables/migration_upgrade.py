@@ -17,7 +17,7 @@ from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.compatibility import widens
 from lakestate.protocol.metadata import TableType
 from lakestate.tables.layout import HASH, KEY, REMOVED, UPDATED, RunLayout
-from lakestate.tables.migration_steps import Migration
+from lakestate.tables.migration_steps import Migration, name_before_all
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.schema import ddl_of
 
@@ -118,9 +118,7 @@ class TableUpgrade:
         config = self.layout.config
         if config.table_type is not TableType.TIME_KEY or config.time_column is None:
             return
-        name = config.time_column
-        for step in reversed(chain):
-            name = step.name_before(name)
+        name = name_before_all(config.time_column, chain)
         if name not in before.column_names or not _same_times(before[name], after[config.time_column]):
             raise self._misfit(shown, f"other times in column {config.time_column}", "unchanged times")
 

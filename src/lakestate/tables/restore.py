@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from lakestate.errors import IncompatibleStateError
-from lakestate.protocol.compatibility import Incompatible, compatibility
+from lakestate.protocol.compatibility import Incompatible
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, TableFiles
 from lakestate.protocol.rescale import needs_all_subtasks, plan_rescale
 from lakestate.protocol.values import ObjectRef, TaskInfo
@@ -69,14 +69,23 @@ def _part(
     parts = {
         metadata.subtask_index: files
         for metadata in subtasks
-        if (files := metadata.table(table.name)) is not None
+        if _has_part(metadata, table, task) and (files := metadata.table(table.name)) is not None
     }
     return subtask_part(table.config, merged_table(table.config, parts), task)
 
 
+def _has_part(metadata: SubtaskMetadata, table: Table, task: TaskInfo) -> bool:
+    """True if a stored subtask's part of a table is also this one's.
+
+    Those of all subtasks are read where some table is replicated. What has expired in a subtask
+    with other keys says nothing about the rows of this one.
+    """
+    return needs_all_subtasks([table.table_type]) or metadata.key_range.overlaps(task.key_range)
+
+
 def check_compatible(table: Table, stored: TableConfig, where: str) -> None:
     """Refuse a declaration that cannot read what is stored."""
-    decision = compatibility(stored, table.config, table.migrates_from)
+    decision = table.compatibility_with(stored)
     if isinstance(decision, Incompatible):
         raise IncompatibleStateError(
             f"table {table.name} cannot read its stored state",

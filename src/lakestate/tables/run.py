@@ -95,15 +95,20 @@ class Run:
         return one_array(self.rows.column(name))
 
     def taken(self, name: str, places: pa.Array) -> pa.Array:
-        """Some rows of a column, by ascending places.
+        """Some rows of a column, by their places.
 
         Arrow would bring all chunks of the column together first, for however few rows.
         """
         chunked = self.rows.column(name)
         if chunked.num_chunks == 1:
             return pc.take(chunked.chunk(0), places)
+        numbers = places.to_numpy()
+        if np.any(numbers[1:] < numbers[:-1]):
+            # A question is in order of routing keys, and the rows of one of those are not.
+            order = np.argsort(numbers)
+            return pc.take(self.taken(name, places.take(pa.array(order))), pa.array(np.argsort(order)))
         starts = np.cumsum([0, *map(len, chunked.chunks)])
-        cuts = np.searchsorted(places.to_numpy(), starts)
+        cuts = np.searchsorted(numbers, starts)
         pieces = [
             pc.take(chunk, pc.subtract(places.slice(first, last - first), int(start)))
             for chunk, start, (first, last) in zip(chunked.chunks, starts, pairwise(cuts), strict=False)

@@ -115,12 +115,13 @@ def open_run(file: FileRef, layout: RunLayout, context: TableContext, upgrade: U
     Raises CorruptionError naming the file if it is missing, damaged or another table's.
     """
     key = _cache_key(file, layout, context)
-    cached = None if context.cache is None else _found(context.cache, key)
+    cache = context.cache if _may_be_shared(file, layout, context) else None
+    cached = None if cache is None else _found(cache, key)
     run = None if cached is None else _mapped(cached, layout)
     if run is None:
         run = Run(_fetched(file, layout, context, upgrade), layout)
-        if context.cache is not None and cached is None:
-            writers().submit(_kept, context.cache, key, run.rows)
+        if cache is not None and cached is None:
+            writers().submit(_kept, cache, key, run.rows)
     return run.clipped_to(file.valid_keys)
 
 
@@ -261,9 +262,21 @@ def _cache_key(file: FileRef, layout: RunLayout, context: TableContext) -> str:
     """
     blocks = wanted_blocks(file)
     part = f"{blocks[0]}-{blocks[-1]}" if blocks else "all"
-    migrated = file.state_version != layout.config.state_version
-    by = f"v{file.state_version}g{context.task.generation}" if migrated else "as-stored"
+    by = f"v{file.state_version}g{context.task.generation}" if _is_migrated(file, layout) else "as-stored"
     return f"{context.objects.shown(file.path)}@{file.checksum:016x}#{part}:{layout.fingerprint}:{by}"
+
+
+def _may_be_shared(file: FileRef, layout: RunLayout, context: TableContext) -> bool:
+    """False if the cache might give to one start of the job what another one's migration made.
+
+    A driver that has claimed its generation has a higher one than all who wrote in an older
+    version. Who opens tables without claiming has the same in every start, and migrates anew.
+    """
+    return not _is_migrated(file, layout) or file.generation < context.task.generation
+
+
+def _is_migrated(file: FileRef, layout: RunLayout) -> bool:
+    return file.state_version != layout.config.state_version
 
 
 def _writer(rows: pa.Table) -> Callable[[Path], None]:

@@ -11,12 +11,13 @@ from typing import ClassVar
 import pyarrow as pa
 
 from lakestate.config import duration_us
+from lakestate.protocol.compatibility import Compatibility, compatibility
 from lakestate.protocol.metadata import Column, TableConfig, TableFiles, TableType
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.context import TableContext
 from lakestate.tables.layout import Hash
 from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig
-from lakestate.tables.migration import Migration
+from lakestate.tables.migration import Migration, name_before_all
 from lakestate.tables.routing import routing_keys
 from lakestate.tables.run_table import RunTable, check_timestamp
 from lakestate.tables.schema import columns_of
@@ -42,7 +43,8 @@ class TimeKeyTable(RunTable):
     `time` names the value column that holds the event time. With `retention`, a row is gone once
     the watermark has passed its time by more than that. `route_by` names the key columns that the
     pipeline routes by, where the table's key is finer. `version` and `migrations` say how state of
-    older versions is read; a migration keeps keys and event times as they are.
+    older versions is read; a migration keeps keys and event times as they are. It may rename the
+    time column, and cannot put another in its place.
     """
 
     table_type: ClassVar[TableType] = TableType.TIME_KEY
@@ -78,6 +80,12 @@ class TimeKeyTable(RunTable):
     def config(self) -> TableConfig:
         """The declaration as it is stored."""
         return replace(self._declared(), time_column=self._time, retention_us=self._retention_us)
+
+    def compatibility_with(self, stored: TableConfig) -> Compatibility:
+        """Whether this declaration can read what is stored under another, by the same event time."""
+        steps = [step for step in self._migrations if step.from_version >= stored.state_version]
+        before = name_before_all(str(self.config.time_column), steps)
+        return compatibility(stored, self.config, self.migrates_from, before)
 
     def open_view(self, files: TableFiles, context: TableContext) -> TimeKeyState:
         """The state that these files hold."""

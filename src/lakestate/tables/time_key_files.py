@@ -66,7 +66,8 @@ def merged_files(config: TableConfig, parts: Iterable[TableFiles]) -> TableFiles
     """The files of several subtasks, under the lowest of their floors.
 
     Every reference gets its own subtask's floor first, so the low common floor revives nothing;
-    it decides only over rows that are still to come, of which none that one part would take is lost.
+    it decides only over rows that are still to come. None that one part would take is lost; one
+    that comes too late for its own part, and not for another, is taken.
     """
     held = [expired(part, part.expired_before_us) for part in parts]
     floors = [part.expired_before_us for part in held if part.expired_before_us is not None]

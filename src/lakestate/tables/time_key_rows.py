@@ -21,7 +21,7 @@ from lakestate.tables.layout import HASH, KEY, RunLayout, conformed
 from lakestate.tables.lifecycle import EpochCheckpointer
 from lakestate.tables.lookup import HashedKeys, Query
 from lakestate.tables.merge import SLICE_ROWS
-from lakestate.tables.ownership import check_owned
+from lakestate.tables.ownership import check_asked, check_owned
 from lakestate.tables.run import Run
 from lakestate.tables.run_files import Upgrade
 from lakestate.tables.run_set import RunSet
@@ -76,6 +76,7 @@ class TimeKeyRows:
         columns = conformed(keys, layout.key_fields, f"rows of {layout.config.name}")
         hashed = HashedKeys.of(layout, columns)
         query, order = hashed.query(), hashed.order
+        check_asked(query.keys, layout.config.name, self._context.task)
         pieces, queries = [], [np.empty(0, dtype=np.int64)]
         for run, live in self._searched(span, query):
             places, rows = matches(run, query, live)

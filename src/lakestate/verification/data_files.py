@@ -49,7 +49,7 @@ def check_data_file(file: FileRef, config: TableConfig, context: TableContext) -
     if file.blocks:
         check_checksum(file.object_ref, context.objects)
     if (file.state_version, file.schema_fingerprint) == (config.state_version, config.schema_fingerprint):
-        _check_run(file, RunLayout(config), context)
+        _check_run(file, RunLayout(_as_written(file, config)), context)
     else:
         _check_other_version(file, config, context)
 
@@ -93,6 +93,17 @@ class _Seen:
         if not self.times:
             return None
         return TimeRange(min(each.first_us for each in self.times), max(each.last_us for each in self.times))
+
+
+def _as_written(file: FileRef, config: TableConfig) -> TableConfig:
+    """The declaration with a time to live exactly if the file was written under one.
+
+    It may be given or taken away within a state version, and the rows of files that are there stay
+    as they are. Where it does not follow a column of the user's, only such files have times.
+    """
+    if config.time_column is not None:
+        return config
+    return replace(config, ttl_us=None if file.times is None else config.ttl_us or 1)
 
 
 def _check_run(file: FileRef, layout: RunLayout, context: TableContext) -> None:

@@ -87,6 +87,7 @@ class Standing(Enum):
     """Whose an unfinished upload or hidden file is."""
 
     DEAD = "left by an attempt that died; the next clean-up removes it"
+    COPY = "a copy of a file that is open; it is removed when that is finished"
     IN_FLIGHT = "begun after the newest published epoch; it may be in use"
     NOT_USED = "state is never uploaded in parts; abort it by hand"
 

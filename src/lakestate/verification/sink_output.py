@@ -13,7 +13,7 @@ from typing import assert_never
 from lakestate.errors import CorruptionError, InvalidInputError, LakestateError, NotFoundError
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.sinks.destination import LocalPlace, Place, UploadPlace
-from lakestate.sinks.file_names import begun_in, sink_tag
+from lakestate.sinks.file_names import begun_in, copied_from, sink_tag
 from lakestate.sinks.file_sink import FileSink
 from lakestate.sinks.local_output import OPEN_FOLDER, LocalOutput
 from lakestate.sinks.open_files import OPEN_FILES, OpenFile, OpenFiles
@@ -79,8 +79,14 @@ class SinkOutput:
             # A file of which no part was full had no upload yet; the next epoch may have begun one.
             if begun is None or not used.isdisjoint({(path, token), (path, "")}):
                 continue
-            standing = Standing.DEAD if begun <= self.epoch else Standing.IN_FLIGHT
+            standing = self._standing(token) if begun <= self.epoch else Standing.IN_FLIGHT
             yield DanglingOutput(self._shown(path), token, standing, self.sink_id, started_ms)
+
+    def _standing(self, token: str) -> Standing:
+        """What clean-up does with output that the newest epoch could refer to, and does not."""
+        open_names = {record.path.rpartition("/")[2] for record in self.open_files}
+        is_copy = isinstance(self.sink.output, LocalOutput) and copied_from(token) in open_names
+        return Standing.COPY if is_copy else Standing.DEAD
 
     def _unfinished(self) -> Iterator[tuple[str, str, int | None]]:
         output = self.sink.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from lakestate.coordinator.compact import compact_operator
@@ -15,9 +16,9 @@ from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch
 from lakestate.spark.sink_step import clean_up_of, committer_of
-from lakestate.tables.lifecycle import CompactedFiles
+from lakestate.tables.lifecycle import CompactedFiles, Table
 from lakestate.testing.simulation.chance import chance
-from lakestate.testing.simulation.cluster import JOB_ID, SINK_ID, SOURCE, Cluster, sink_of
+from lakestate.testing.simulation.cluster import JOB_ID, SOURCE, Cluster, sinks_of
 from lakestate.testing.simulation.objects import SimulatedObjects
 from lakestate.testing.simulation.oracle import read_state, same_rows
 from lakestate.testing.simulation.process import HOUR_MS, ActorExecutor, Process, SimulatedBackend
@@ -48,20 +49,20 @@ class Driver:
             world.counts["upgraded"] += 1
         self._cluster = Cluster(world, self._process, parallelism, version)
         self._backend = SimulatedBackend(self._process, self._process.client(world.state))
-        sink = sink_of(world, self._process)
-        self._tables = {
+        sinks = sinks_of(world, self._process.client)
+        self._tables: dict[str, Sequence[Table]] = {
             world.job.operator_id: state_tables(world.job.operator("driver", version)),
-            SINK_ID: sink.tables(),
+            **{sink_id: sink.tables() for sink_id, sink in sinks.items()},
         }
         self._driver = JobDriver(
             self._backend,
             JOB_ID,
             self._cluster.steps,
-            {SINK_ID: committer_of(sink, JOB_ID)},
+            {sink_id: committer_of(sink, JOB_ID) for sink_id, sink in sinks.items()},
             timed_sources=(SOURCE,) if world.job.event_time else (),
             settings=DriverSettings(RetentionPolicy(scenario.keep_epochs), scenario.compaction),
             compactor=self._compacted,
-            clean_up=clean_up_of({SINK_ID: sink}, JOB_ID),
+            clean_up=clean_up_of(sinks, JOB_ID),
             upkeep_executor=ActorExecutor(self._process),
         )
 
@@ -98,9 +99,10 @@ class Driver:
     ) -> dict[int, tuple[CompactedFiles, ...]]:
         policy = self._world.scenario.compaction or CompactionPolicy()
         tables = self._tables[operator_id]
-        merges = compact_operator(self._backend, manifest, operator_id, mine, policy, tables).merges
-        self._world.counts["merges"] += sum(map(len, merges.values()))
-        return merges
+        done = compact_operator(self._backend, manifest, operator_id, mine, policy, tables)
+        self._world.counts["merges"] += sum(map(len, done.merges.values()))
+        self._world.counts["merges of replicated tables"] += len(done.replicated)
+        return {index: done.of_subtask(index) for index in range(self._cluster.steps[operator_id])}
 
 
 def supervise(world: World) -> None:
@@ -111,7 +113,8 @@ def supervise(world: World) -> None:
         if world.faults.happens(scenario.rates.second_driver):
             _wait_impatiently(world, driver)
         else:
-            world.scheduler.wait(lambda: driver.done, 2 * HOUR_MS)  # noqa: B023 - used at once
+            patience_ms = scenario.patience_min * 60_000
+            world.scheduler.wait(lambda: driver.done, patience_ms)  # noqa: B023 - used at once
         if not driver.done:
             world.counts["two drivers"] += 1
     world.faults.is_on = False
@@ -155,10 +158,12 @@ def _tag(world: World, process: Process, random: Random) -> None:
         epochs = job.list_epochs()
         if not epochs:
             return
-        create_tag(job, name, random.choice([epochs[0], epochs[0], *epochs]), process)
+        tag = create_tag(job, name, random.choice([epochs[0], epochs[0], *epochs]), process)
+        world.watch.tag_is_kept(name, tag.epoch)
         world.counts["tags"] += 1
         if random.random() < 0.5:
             world.scheduler.sleep(int(random.random() * random.choice([2_000, 2 * HOUR_MS])))
+            world.watch.tag_is_given_up(name)
             delete_tag(job, name)
     except (NotFoundError, ConflictError):
         world.note(f"{process.name} comes too late for its tag")
@@ -188,9 +193,9 @@ def read_now_and_then(world: World, number: int) -> None:
                 if difference:
                     world.fail("a reader sees exactly the epoch", f"{table} of {epoch}: {difference}")
             world.counts["reads"] += 1
-    except NotFoundError as gone:
+    except (NotFoundError, CorruptionError) as gone:
         world.note(f"{process.name}: {gone}")
-    except CorruptionError as gone:
+        # What is retained now was so all the time.
         if epoch in watch.retained():
             world.fail("a retained epoch can be read", gone)
     except Exception as error:  # noqa: BLE001 - judged

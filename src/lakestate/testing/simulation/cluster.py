@@ -24,15 +24,17 @@ from lakestate.sinks.json_lines_sink import JsonLinesSink
 from lakestate.sinks.parquet_sink import ParquetSink
 from lakestate.sinks.rolling import Roll
 from lakestate.spark.sink_step import SinkStep
+from lakestate.storage.store import ObjectStore
 from lakestate.tables.routing import routing_keys, subtasks_of
 from lakestate.tables.schema import arrow_fields
 from lakestate.testing.faults import SimulatedCrash
 from lakestate.testing.simulation.process import Process, SimulatedBackend
+from lakestate.testing.simulation.scenario import Scenario
 from lakestate.testing.simulation.scheduler import Actor
+from lakestate.testing.simulation.store import SimulatedStore
 from lakestate.testing.simulation.world import HOSTS, World
 
 JOB_ID = "job"
-SINK_ID = "out"
 SOURCE = "rows"
 FAILURES_MAX = 4
 TASK_TIMEOUT_MS = 300_000
@@ -75,7 +77,8 @@ class Cluster:
         """The parallelism of the operator and the sink."""
         steps = {self._world.job.operator_id: self._parallelism}
         if len(self._schema):
-            steps[SINK_ID] = self._world.scenario.sink_parallelism or self._parallelism
+            count = self._world.scenario.sink_parallelism or self._parallelism
+            steps |= dict.fromkeys(self._world.outputs, count)
         return steps
 
     def run(self, plan: EpochPlan, first: int, stop: int) -> EpochResult:
@@ -97,10 +100,10 @@ class Cluster:
         return bool(len(self._schema)) and self._world.scenario.sink_parallelism is not None
 
     def _sink_stage(self, before: _Stage, plan: EpochPlan) -> list[SubtaskReport]:
-        count = self.steps[SINK_ID]
+        count = self._world.scenario.sink_parallelism or self._parallelism
         table = pa.concat_tables([before.outputs[index] for index in range(before.parallelism)])
         stage = _Stage("o", count, self._routed(table, self._world.job.key, count))
-        self._run_stage(stage, plan, lambda process: (ChainLink(self._sink_step(process)),))
+        self._run_stage(stage, plan, lambda process: self._sink_links(process, parent=None))
         return stage.reports
 
     def _maybe_superseded(self, stage: _Stage, plan: EpochPlan) -> None:
@@ -121,10 +124,12 @@ class Cluster:
         operator = job.operator(process.name, self._version)
         link = ChainLink(OperatorStep(job.operator_id, operator), exported=self._has_sink_stage)
         chained = len(self._schema) and not self._has_sink_stage
-        return (link, ChainLink(self._sink_step(process), parent=0)) if chained else (link,)
+        return (link, *self._sink_links(process, parent=0)) if chained else (link,)
 
-    def _sink_step(self, process: Process) -> SinkStep:
-        return SinkStep(SINK_ID, sink_of(self._world, process), self._schema)
+    def _sink_links(self, process: Process, parent: int | None) -> tuple[ChainLink, ...]:
+        sinks = sinks_of(self._world, process.client)
+        steps = [SinkStep(sink_id, sink, self._schema) for sink_id, sink in sinks.items()]
+        return tuple(ChainLink(step, parent=parent) for step in steps)
 
     def _run_stage(
         self, stage: _Stage, plan: EpochPlan, links: Callable[[Process], tuple[ChainLink, ...]]
@@ -209,9 +214,12 @@ def _any_done(attempts: list[Attempt]) -> bool:
     return any(each.actor.done for each in attempts)
 
 
-def sink_of(world: World, process: Process) -> FileSink:
-    """The sink as one process has it."""
-    scenario = world.scenario
+def sinks_of(world: World, client: Callable[[SimulatedStore], ObjectStore]) -> dict[str, FileSink]:
+    """The sinks as one process has them, which reaches stores in its own way."""
+    return {sink_id: _sink(world.scenario, client(store)) for sink_id, store in world.outputs.items()}
+
+
+def _sink(scenario: Scenario, store: ObjectStore) -> FileSink:
     settings: dict[str, Any] = {
         "roll": Roll(bytes=scenario.roll_bytes, interval="2 minutes"),
         "part_bytes": scenario.part_bytes,
@@ -223,5 +231,5 @@ def sink_of(world: World, process: Process) -> FileSink:
     else:
         sink = JsonLinesSink("memory://simulated", **settings)
     # The one thing that is not as in production: which store it opens.
-    sink.__dict__["store"] = process.client(world.output)
+    sink.__dict__["store"] = store
     return sink

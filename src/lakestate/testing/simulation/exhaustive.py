@@ -27,6 +27,7 @@ SMALL = Scenario(
     tags=0,
     readers=0,
     check_rate=0.0,
+    patience_min=30,
 )
 """Three or so epochs, compaction, retention; the driver that takes over rescales and upgrades."""
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import OutcomeUnknownError, StorageUnavailableError
+from lakestate.storage.multipart_objects import PartObjectUploads
+from lakestate.storage.object_path import RESERVED
 from lakestate.storage.run_cache import RunCache
-from lakestate.storage.store import ObjectInfo, ObjectStore
+from lakestate.storage.store import Data, MultipartUploads, ObjectInfo, ObjectStore, StoredObject
 from lakestate.testing.faults import FaultyStore, Operation, SimulatedCrash
 from lakestate.testing.simulation.faults import CallId, Mishap
 from lakestate.testing.simulation.objects import SimulatedObjects
@@ -25,6 +29,7 @@ Answer = TypeVar("Answer")
 HOUR_MS = 3_600_000
 LATE_MS = (200, 5_000, 10 * 60_000)
 SHUTDOWN_MS = 20 * HOUR_MS
+_HIDDEN = "_reserved"
 _UNCONDITIONAL = frozenset((Operation.PUT, Operation.DELETE, Operation.UPLOAD_PART, Operation.UPLOAD_ABORT))
 
 
@@ -40,11 +45,12 @@ class Process:
         """That of the driver, once it has claimed; 0 for others."""
         self._ids = count(1)
         self._calls = count(1)
+        self._skew_ms = zlib.crc32(host.encode()) % (2 * HOUR_MS) - HOUR_MS if world.scenario.is_skewed else 0
         world.processes.append(self)
 
     def now_ms(self) -> int:
-        """The simulated time."""
-        return self.world.scheduler.now_ms
+        """The simulated time, as the clock of this host shows it."""
+        return self.world.scheduler.now_ms + self._skew_ms
 
     def new_id(self) -> str:
         """A name that nobody else gets."""
@@ -53,6 +59,10 @@ class Process:
     def client(self, store: SimulatedStore) -> ObjectStore:
         """This process's way to a store."""
         return ProcessStore(self, store)
+
+    def direct_client(self, store: SimulatedStore) -> ObjectStore:
+        """A way on which nothing goes wrong and no time passes."""
+        return DirectStore(self, store)
 
     def crash(self, moment: str) -> SimulatedCrash:
         """Die."""
@@ -123,13 +133,54 @@ class Process:
             raise SimulatedCrash(f"{self.name} is dead already")
 
 
-class ProcessStore(FaultyStore):
-    """A store as one process sees it: every call may fail, and listings come in pages."""
+class DirectStore(FaultyStore):
+    """A store as one process sees it when nothing fails."""
 
     def __init__(self, process: Process, inner: SimulatedStore) -> None:
         super().__init__(inner)
         self._process = process
         self._inner = inner
+
+    @property
+    def uploads(self) -> MultipartUploads:
+        """Those of the store, or made of ordinary objects."""
+        if not self._process.world.scenario.part_objects:
+            return super().uploads
+        return PartObjectUploads(_PartClient(self), self._process)
+
+
+class _PartClient:
+    """Keys that no path reaches lie in a folder that readers of output skip."""
+
+    def __init__(self, store: FaultyStore) -> None:
+        self._store = store
+
+    def name(self, path: str) -> str:
+        return f"{self._store.url}/{path}"
+
+    def put(self, path: str, data: Data) -> ObjectInfo:
+        return self._store.put(_hidden(path), data)
+
+    def get(self, path: str) -> StoredObject:
+        return self._store.get(_hidden(path))
+
+    def head(self, path: str) -> ObjectInfo:
+        return self._store.head(_hidden(path))
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        for info in self._store.list(_hidden(prefix)):
+            yield replace(info, path=info.path.replace(_HIDDEN, RESERVED, 1))
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self._store.delete_many(map(_hidden, paths))
+
+
+def _hidden(path: str) -> str:
+    return path.replace(RESERVED, _HIDDEN, 1) if path.startswith(RESERVED) else path
+
+
+class ProcessStore(DirectStore):
+    """A store as one process sees it: every call may fail, and listings come in pages."""
 
     def perform(self, operation: Operation, path: str, act: Callable[[], Answer]) -> Answer:
         """Do one call as the process fares."""
@@ -177,7 +228,10 @@ class ActorExecutor(Executor):
 
         def body() -> None:
             try:
-                future.set_result(fn(*args, **kwargs))
+                failures = fn(*args, **kwargs)
+                for error in (failure.error for failure in failures if failure.error is not None):
+                    self._process.world.judge(self._process, error)
+                future.set_result(failures)
             except Exception as error:  # noqa: BLE001 - judged, and handed over
                 self._process.world.judge(self._process, error)
                 future.set_exception(error)

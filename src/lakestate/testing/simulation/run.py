@@ -5,25 +5,24 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from lakestate.coordinator.retain import preview
-from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
+from lakestate.errors import LakestateError
 from lakestate.storage.parallel import one_at_a_time
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.actors import REFUSED, read_now_and_then, supervise, tag_now_and_then
 from lakestate.testing.simulation.chance import chance
-from lakestate.testing.simulation.cluster import JOB_ID
 from lakestate.testing.simulation.faults import CallId, Mishap, Script
 from lakestate.testing.simulation.job import SimulatedJob
+from lakestate.testing.simulation.leaks import check_retention, check_uploads
 from lakestate.testing.simulation.ledger import LedgerJob
-from lakestate.testing.simulation.objects import SimulatedObjects
 from lakestate.testing.simulation.oracle import same_rows
 from lakestate.testing.simulation.scenario import Scenario
 from lakestate.testing.simulation.scheduler import Actor, SimulationOver
+from lakestate.testing.simulation.small_limits import small_limits
 from lakestate.testing.simulation.watch import Watch
 from lakestate.testing.simulation.world import BrokenPromiseError, World
 
@@ -69,7 +68,8 @@ def run_seed(
     world = World(seed, scenario, job, script, traced=traced)
     Watch(world)
     try:
-        _live(world)
+        with small_limits() if scenario.small_limits else nullcontext():
+            _live(world)
     finally:
         world.close()
     return RunResult(
@@ -102,7 +102,10 @@ def _live(world: World) -> None:
         _raise_unmeant(actors)
         scheduler.over = False
         with one_at_a_time(), suppress(SimulationOver):
-            check_the_end(world)
+            try:
+                check_the_end(world)
+            except LakestateError as error:
+                world.fail("what is there at the end can be read", error)
 
 
 def _raise_unmeant(actors: list[Actor]) -> None:
@@ -114,25 +117,22 @@ def _raise_unmeant(actors: list[Actor]) -> None:
 def check_the_end(world: World) -> None:
     """All rows are in, none is twice, and every retained epoch is what it was."""
     watch, job = world.watch, world.job
+    world.acting = None
     state = {}
     for epoch in watch.retained():
         state = watch.check_restorable(epoch)
-    _check_retention(world)
+    check_retention(world)
     if world.counts[REFUSED]:
         # The store lost what it had acknowledged. Nothing wrong was shown, which is all one can ask.
         return
     expected = job.output(job.rows)
     if expected is not None:
-        difference = same_rows(job, watch.visible, expected)
-        if difference:
-            world.fail("output has every row exactly once", difference)
-        wrong = job.check_together(state, watch.visible)
-        if wrong:
-            world.fail("state and output are of the same attempts", wrong)
-
-
-def _check_retention(world: World) -> None:
-    """Whatever happened, what is not needed any more can be collected."""
-    plan = preview(SimulatedObjects(world.state, JOB_ID), RetentionPolicy(world.scenario.keep_epochs))
-    if isinstance(plan, RetentionRefused):
-        world.fail("retention is never stuck", plan.damages)
+        for sink_id in world.outputs:
+            visible = watch.visible(sink_id)
+            difference = same_rows(job, visible, expected)
+            if difference:
+                world.fail("output has every row exactly once", f"{sink_id}: {difference}")
+            wrong = job.check_together(state, visible)
+            if wrong:
+                world.fail("state and output are of the same attempts", f"{sink_id}: {wrong}")
+        check_uploads(world)

@@ -49,6 +49,16 @@ class Scenario:
     check_rate: float = 0.1
     """How often a published epoch is restored at once, besides all retained ones at the end."""
     rates: FaultRates = field(default_factory=FaultRates)
+    sinks: int = 1
+    """Two write the same rows, each to a store of its own."""
+    part_objects: bool = False
+    """Parts of uploads are objects, as with Google and Azure: completing takes many store calls."""
+    patience_min: int = 120
+    """How long one waits for a driver that says nothing before the next one is started."""
+    is_skewed: bool = False
+    """The clocks of hosts differ by up to two hours."""
+    small_limits: bool = False
+    """What otherwise shows in long histories only: frequent clean-up, short lanes, little memory."""
 
     @staticmethod
     def drawn(random: Random) -> Scenario:
@@ -73,6 +83,11 @@ class Scenario:
             tags=random.choice([0, 0, 1, 2]),
             readers=random.choice([0, 1, 2]),
             rates=FaultRates.drawn(random),
+            sinks=random.choice([1, 1, 1, 2]),
+            part_objects=random.random() < 0.3,
+            patience_min=random.choice([30, 120, 120]),
+            is_skewed=random.random() < 0.3,
+            small_limits=random.random() < 0.3,
         )
 
     def changes_from(self, other: Scenario) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from lakestate.errors import LakestateError
 from lakestate.protocol.metadata import CompletionStatus, Manifest
 from lakestate.protocol.paths import ObjectKind, ObjectName, recognise
 from lakestate.protocol.records import BoundaryRecord, GenerationRecord, TagRecord
@@ -22,7 +23,7 @@ from lakestate.testing.simulation.objects import SimulatedObjects
 from lakestate.testing.simulation.oracle import output_rows, restored_state, same_rows
 from lakestate.testing.simulation.process import Process
 from lakestate.testing.simulation.store import SimulatedStore
-from lakestate.testing.simulation.world import World
+from lakestate.testing.simulation.world import FOREIGN, World
 
 _PREFIX = f"{JOB_ID}/"
 _IMMUTABLE = frozenset(
@@ -61,14 +62,17 @@ class Watch:
         self.oldest = 0
         self._tags: dict[str, Epoch] = {}
         """Those that protect: created while their epoch could still be opened."""
+        self._kept_tags: dict[str, Epoch] = {}
+        """Those that somebody was told of, until they are given up."""
         self._fence_at_manifest: dict[str, int] = {}
         self._files_of: dict[str, tuple[str, ...]] = {}
         """What a metadata object names: read once, since a name has one content for ever."""
         self._restored: dict[Epoch, dict[str, list[dict[str, Any]]]] = {}
         """Epochs that were restored and found right. What they need neither changes nor goes away."""
-        self._visible: dict[str, list[dict[str, Any]]] = {}
+        self._visible: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in world.outputs}
         self._moment: tuple[str, int] | None = None
-        world.state.observer = world.output.observer = self
+        for store in (world.state, *world.outputs.values()):
+            store.observer = self
         world.watch = self
 
     @property
@@ -85,10 +89,9 @@ class Watch:
             newest is not None and newest.offset == rows and newest.manifest.status is CompletionStatus.FINAL
         )
 
-    @property
-    def visible(self) -> list[dict[str, Any]]:
-        """All rows of output that readers see."""
-        return [row for rows in self._visible.values() for row in rows]
+    def visible(self, sink_id: str) -> list[dict[str, Any]]:
+        """All rows of a sink's output that readers see."""
+        return [row for rows in self._visible[sink_id].values() for row in rows]
 
     def await_moment(self, kind: str, nth: int) -> None:
         """From here on wait for the nth write of a kind of object, one of `MOMENTS`."""
@@ -101,8 +104,18 @@ class Watch:
 
     def retained(self) -> list[Epoch]:
         """The epochs that must be restorable now."""
-        kept = set(self._tags.values())
+        kept = {*self._tags.values(), *self._kept_tags.values()}
         return sorted(epoch for epoch in self.published if epoch >= self.oldest or epoch in kept)
+
+    def tag_is_kept(self, name: str, epoch: Epoch) -> None:
+        """Somebody was told that a tag keeps an epoch."""
+        self._kept_tags[name] = epoch
+        if epoch not in self.published:
+            self._world.fail("a tag that was acknowledged keeps its epoch", f"{name}: epoch {epoch}")
+
+    def tag_is_given_up(self, name: str) -> None:
+        """Its owner is about to delete it."""
+        del self._kept_tags[name]
 
     def is_overtaken(self, process: Process) -> bool:
         """Whether another driver has the job."""
@@ -114,9 +127,15 @@ class Watch:
             self._world.scheduler.current.fence_known = self.fence
 
     def written(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
-        """Judge what was written."""
-        if store is self._world.output:
-            self._shown(path, data, before)
+        """Judge what was written. Whoever wrote it does not see an error of ours."""
+        try:
+            self._judge_written(store, path, data, before)
+        except LakestateError as error:
+            self._world.fail("what is written can be read", f"{path}: {error}")
+
+    def _judge_written(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
+        if store is not self._world.state:
+            self._shown(store.name, path, data, before)
             self._come(OUTPUT)
             return
         name = recognise(path.removeprefix(_PREFIX))
@@ -141,8 +160,10 @@ class Watch:
 
     def deleted(self, store: SimulatedStore, path: str) -> None:
         """Judge what was deleted."""
-        if store is self._world.output:
-            if path in self._visible:
+        if path == FOREIGN:
+            self._world.fail("nothing of another job is touched", path)
+        if store is not self._world.state:
+            if path in self._visible[store.name]:
                 self._world.fail("output that readers see is never deleted", path)
             return
         name = recognise(path.removeprefix(_PREFIX))
@@ -171,7 +192,10 @@ class Watch:
         world, job = self._world, self._world.job
         promised = self.published[epoch]
         parallelism = self._checks.choice((1, 1, 2, 3, 4))
-        found = restored_state(world, epoch, parallelism)
+        try:
+            found = restored_state(world, epoch, parallelism)
+        except LakestateError as error:
+            world.fail("every retained epoch can be restored", f"epoch {epoch} at {parallelism}: {error}")
         expected = job.state(job.rows[: promised.offset], promised.manifest.watermark_us)
         for table, rows in (expected or {}).items():
             difference = same_rows(job, found[table], rows)
@@ -196,6 +220,9 @@ class Watch:
             self._world.fail("the retention boundary only advances", f"{oldest} after {self.oldest}")
         if oldest not in self.published:
             self._world.fail("the retention boundary is a published epoch", oldest)
+        kept = sum(epoch >= oldest for epoch in self.published)
+        if kept < self._world.scenario.keep_epochs and any(epoch < oldest for epoch in self.published):
+            self._world.fail("as many epochs are kept as the policy says", f"{kept} from {oldest} on")
         self.oldest = int(oldest)
         self._check_fence("advance the boundary", path)
 
@@ -250,12 +277,14 @@ class Watch:
         before = self.published.get(Epoch(epoch - 1)) if epoch > 1 else None
         if epoch > 1 and before is None:
             self._world.fail("epochs are published one after another", f"epoch {epoch} without {epoch - 1}")
+        watermark_us = None if before is None else self._world.job.source_watermark_us(before.offset)
+        if found.manifest.watermark_us != watermark_us:
+            stated = f"{found.manifest.watermark_us} in epoch {epoch} instead of {watermark_us}"
+            self._world.fail("the watermark follows from the rows of earlier epochs", stated)
         if before is None:
             return
         if found.offset < before.offset:
             self._world.fail("offsets never go back", f"{found.offset} after {before.offset}")
-        if (found.manifest.watermark_us or 0) < (before.manifest.watermark_us or 0):
-            self._world.fail("the watermark never goes back", f"epoch {epoch}")
         if _parallelism(found.manifest) != _parallelism(before.manifest):
             self._world.counts["rescaled"] += 1
 
@@ -263,7 +292,7 @@ class Watch:
         if name.epoch is not None and name.epoch >= self.oldest and name.epoch not in self.published:
             self._world.fail("nothing is committed before it is published", name.path)
 
-    def _shown(self, path: str, data: bytes, before: bytes | None) -> None:
+    def _shown(self, sink_id: str, path: str, data: bytes, before: bytes | None) -> None:
         """New output: every row of it is expected, and none is there twice."""
         if path.startswith("_"):
             return
@@ -272,13 +301,13 @@ class Watch:
                 self._world.fail("a file of output is never changed", path)
             return
         self._check_fence("commit", path)
-        self._visible[path] = output_rows(self._world, data)
+        self._visible[sink_id][path] = output_rows(self._world, data)
         newest = self.newest
         offset = 0 if newest is None else newest.offset
         job = self._world.job
         expected = job.output(job.rows[:offset])
         if expected is not None:
-            found = Counter(job.comparable(self.visible))
+            found = Counter(job.comparable(self.visible(sink_id)))
             surplus = found - Counter(job.comparable(expected))
             if surplus:
                 row, times = next(iter(surplus.items()))

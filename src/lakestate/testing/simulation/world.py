@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 STEPS_MAX = 60_000
 CACHE_BYTES = 50_000_000
 HOSTS = ("host-a", "host-b")
+SINK_IDS = ("out", "copy")
+FOREIGN = "neighbour/part-0123456789ab-0000000001-00000-foreign.json"
+"""An object and an upload of somebody else, in every store."""
 
 
 class BrokenPromiseError(AssertionError):
@@ -53,15 +56,19 @@ class World:
         self.seed = seed
         self.scenario = scenario
         self.job = job
+        self.processes: list[Process] = []
         self.work = chance(seed, "work")
         self.scheduler = Scheduler(chance(seed, "turns"), scenario.switch_rate)
         self.faults = FaultPlan(seed, scenario.rates, script)
         self.state = SimulatedStore("state", self._now_ms)
-        self.output = SimulatedStore("output", self._now_ms)
-        if scenario.loses_part:
-            self.output.uploads.vanishes = self._part_vanishes
+        self.outputs = {name: SimulatedStore(name, self._now_ms) for name in SINK_IDS[: scenario.sinks]}
+        for store in (self.state, *self.outputs.values()):
+            store.put(FOREIGN, b"of another job")
+        for store in self.outputs.values():
+            Process(self, "neighbour", "elsewhere").direct_client(store).uploads.start(FOREIGN)
+            if scenario.loses_part:
+                store.uploads.vanishes = self._part_vanishes
         self.page_size = scenario.page_size
-        self.processes: list[Process] = []
         self.acting: Process | None = None
         self.steps = 0
         self.crashes = 0

@@ -1,0 +1,50 @@
+"""That nothing is left behind: what nobody needs any more is collected, and no upload stays open."""
+
+from __future__ import annotations
+
+from lakestate.coordinator.generation import claim_generation
+from lakestate.coordinator.retain import retain
+from lakestate.protocol.paths import ObjectKind, recognise
+from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
+from lakestate.sinks.file_names import begun_in, sink_tag
+from lakestate.spark.sink_step import clean_up_of
+from lakestate.testing.simulation.cluster import JOB_ID, sinks_of
+from lakestate.testing.simulation.objects import SimulatedObjects
+from lakestate.testing.simulation.process import Process
+from lakestate.testing.simulation.world import FOREIGN, World
+
+
+def check_retention(world: World) -> None:
+    """One retention that nothing disturbs leaves nothing of collected epochs, whatever happened before."""
+    objects, process = SimulatedObjects(world.state, JOB_ID), Process(world, "janitor", "janitor")
+    if world.watch.newest is None:
+        return
+    mine = claim_generation(objects, process)
+    plan = retain(objects, mine, RetentionPolicy(world.scenario.keep_epochs), process)
+    if isinstance(plan, RetentionRefused):
+        world.fail("retention is never stuck", plan.damages)
+    retained = world.watch.retained()
+    needed = {path for epoch in retained for path in world.watch.published[epoch].needs}
+    for path in world.state.paths(f"{JOB_ID}/"):
+        name = recognise(path.removeprefix(f"{JOB_ID}/"))
+        is_old = name.epoch is not None and name.epoch < world.watch.oldest
+        is_marker = name.kind is ObjectKind.COMMITTED and name.epoch in retained
+        if is_old and not is_marker and name.path not in needed:
+            world.fail("what nobody needs any more is collected", path)
+
+
+def check_uploads(world: World) -> None:
+    """All output is finished, so that clean-up leaves no upload of the job, and those of others."""
+    newest = world.watch.newest
+    assert newest is not None
+    sinks = sinks_of(world, Process(world, "janitor", "janitor").direct_client)
+    clean_up_of(sinks, JOB_ID)(newest.manifest)
+    for sink_id, sink in sinks.items():
+        left = {each.upload.path for each in sink.store.uploads.list_dangling()}
+        if FOREIGN not in left:
+            world.fail("nothing of another job is touched", f"the upload of {FOREIGN}")
+        tag = sink_tag(JOB_ID, sink_id)
+        for path in sorted(left):
+            begun = begun_in(path, tag)
+            if begun is not None and begun <= newest.manifest.epoch:
+                world.fail("no upload stays open", path)

@@ -1,0 +1,140 @@
+"""`ParquetBackend` in other hands than the driver's: who has the job, and who may delete from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.support.table_job import EAGER, TableJob
+
+import lakestate as ls
+from lakestate.coordinator.retain import references_of
+from lakestate.errors import ConflictError, FencedError, InvalidInputError
+from lakestate.protocol.retention import RetentionPlan
+from lakestate.storage.parallel import one_at_a_time
+
+TABLE = ls.KeyedTable("t", key="k string", value="n bigint")
+
+
+@pytest.fixture
+def job() -> Iterator[TableJob]:
+    """A job that runs, with four epochs."""
+    made = TableJob([TABLE])
+    run(made, 4)
+    yield made
+    made.close()
+
+
+def run(job: TableJob, count: int) -> None:
+    for _ in range(count):
+        number = 0 if job.epoch is None else job.epoch
+        job.managers[0].keyed("t").put(pa.table({"k": [f"key {number}"], "n": [number]}))
+        job.checkpoint()
+
+
+def rows(job: TableJob) -> dict[str, int]:
+    found = pa.Table.from_batches(job.opened(job.epoch)[0].keyed("t").scan()).to_pydict()
+    return dict(zip(found["k"], found["n"], strict=True))
+
+
+def script(job: TableJob) -> ls.ParquetBackend:
+    """A backend of a process beside the driver's, on the same host."""
+    return ls.ParquetBackend(job.backend._config, cache_dir=job.backend._cache_dir)
+
+
+def test_compaction_takes_the_job_from_nobody(job: TableJob) -> None:
+    before = job.backend.objects("job").read_fence()
+    beside = script(job)
+    merged = beside.compact_operator("job", "op", policy=EAGER)
+    assert merged.bytes_written > 0
+    assert beside.compact_operator("job", "op").bytes_written == 0
+    assert job.backend.objects("job").read_fence() == before
+    run(job, 1)
+
+
+def test_what_was_merged_without_a_claim_is_swapped_in_by_the_driver(job: TableJob) -> None:
+    expected = rows(job)
+    job.compacted = script(job).compact_operator("job", "op", policy=EAGER)
+    job.restart()
+    job.checkpoint()
+    metadata = job.backend.load_operator_metadata("job", 5, "op")[0]
+    [file] = metadata.tables[0].files
+    assert file.epoch == 5
+    assert rows(job) == expected
+    job.retain(keep=1)
+    assert rows(job) == expected
+
+
+def test_merged_files_that_nobody_swaps_in_stay_until_retention_passes_their_epoch(job: TableJob) -> None:
+    objects = job.backend.objects("job")
+    merged = script(job).compact_operator("job", "op", policy=EAGER)
+    [file] = merged.of_subtask(0)[0].merged
+    run(job, 3)
+    for oldest, expected in ((4, True), (5, True), (6, False)):
+        assert isinstance(job.backend.cleanup_checkpoint("job", oldest), RetentionPlan)
+        there = {info.path for info in objects.store.list()}
+        assert (objects.full(file.path) in there) is expected
+    job.compacted = merged
+    with pytest.raises(ConflictError, match="retention has passed a merge before it was swapped in"):
+        job.restart()
+
+
+def times(factor: int) -> ls.KeyedTable:
+    def migrate(rows: pa.Table) -> pa.Table:
+        return rows.append_column("m", pc.multiply(rows["n"], factor)).drop_columns(["n"])
+
+    steps = [ls.ArrowMigration(1, migrate)]
+    return ls.KeyedTable("t", key="k string", value="m bigint", version=2, migrations=steps)
+
+
+def test_what_a_script_makes_of_older_versions_is_not_what_the_driver_finds_in_the_cache(
+    job: TableJob,
+) -> None:
+    generation = job.backend.claim("job").generation
+    task = ls.TaskInfo("job", "op", generation=generation)
+    tables = ls.TableManager.load(task, [times(100)], job.backend, restore_from=4)
+    job.backend.write_checkpoint_metadata("job", 5, [tables.checkpoint(5, 1, None, False)])
+    with one_at_a_time():
+        merged = script(job).compact_operator("job", "op", policy=EAGER, tables=[times(10)])
+        assert merged.bytes_written > 0
+        again = ls.TableManager.load(task, [times(100)], job.backend, restore_from=5)
+        found = again.keyed("t").get(pa.table({"k": ["key 3"]}))
+    assert found["m"].to_pylist() == [300]
+
+
+def test_only_whoever_has_the_job_deletes_from_it(job: TableJob) -> None:
+    beside = script(job)
+    before = [info.path for info in job.backend.objects("job").store.list()]
+    with pytest.raises(InvalidInputError, match=r"job job is not claimed.*claim\(job_id\).*fences a driver"):
+        beside.cleanup_checkpoint("job", 3)
+    assert [info.path for info in job.backend.objects("job").store.list()] == before
+    run(job, 1)
+    beside.claim("job")
+    assert isinstance(beside.cleanup_checkpoint("job", 3), RetentionPlan)
+    with pytest.raises(FencedError):
+        job.backend.cleanup_checkpoint("job", 4)
+    with pytest.raises(FencedError):
+        run(job, 1)
+
+
+def test_a_claim_forgets_what_was_known_of_the_job(job: TableJob) -> None:
+    """The job was deleted and begun again under its name."""
+    objects = job.backend.objects("job")
+    job.backend.cleanup_checkpoint("job", 2)
+    objects.store.delete_many([info.path for info in objects.store.list()])
+    again = TableJob([TABLE], url=job.backend._config.url)
+    run(again, 4)
+    again.compact()
+    again.restart()
+    run(again, 2)
+    job.backend.claim("job")
+    job.backend.cleanup_checkpoint("job", 3)
+    there = {info.path for info in objects.store.list()}
+    for epoch in objects.list_epochs():
+        references = references_of(objects, epoch)
+        assert isinstance(references, frozenset)
+        needed = {objects.full(path) for path in references}
+        assert needed - there == {objects.full(objects.paths.committed(epoch))}
+    again.close()
