@@ -8,7 +8,7 @@ import lakestate as ls
 from lakestate.storage.parallel import one_at_a_time
 from lakestate.testing.simulation import run, run_seed
 from lakestate.testing.simulation.actors import REFUSED
-from lakestate.testing.simulation.cluster import JOB_ID, SINK_ID, sink_of
+from lakestate.testing.simulation.cluster import JOB_ID, sinks_of
 from lakestate.testing.simulation.process import Process, SimulatedBackend
 from lakestate.testing.simulation.world import World
 from lakestate.verification import VerificationReport
@@ -23,11 +23,10 @@ def test_no_history_makes_a_false_alarm(monkeypatch: pytest.MonkeyPatch) -> None
     def then_verify(world: World) -> None:
         check_the_end(world)
         process = Process(world, "verifier", "verifier")
-        sink = sink_of(world, process)
-        sink.__dict__["store"] = world.output
+        sinks = sinks_of(world, process.direct_client)
         backend = SimulatedBackend(process, world.state)
         with one_at_a_time():
-            reports.append((world, ls.verify(backend, JOB_ID, sinks={SINK_ID: sink})))
+            reports.append((world, ls.verify(backend, JOB_ID, sinks=sinks)))
 
     monkeypatch.setattr(run, "check_the_end", then_verify)
     for seed in range(SEEDS):
