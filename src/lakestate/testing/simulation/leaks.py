@@ -23,14 +23,14 @@ def check_retention(world: World) -> None:
     plan = retain(objects, mine, RetentionPolicy(world.scenario.keep_epochs), process)
     if isinstance(plan, RetentionRefused):
         world.fail("retention is never stuck", plan.damages)
-    retained = world.watch.retained()
-    # A tag that arrived too late, and of which nobody was told, keeps the marker of its epoch.
-    marked = {*retained, *(tag.epoch for tag in objects.read_tags())}
-    needed = {path for epoch in retained for path in world.watch.published[epoch].needs}
+    published = world.watch.published
+    # A tag of which nobody was told may have come after the boundary, and keep what was still there.
+    kept = {*world.watch.retained(), *(tag.epoch for tag in objects.read_tags())}
+    needed = {path for epoch in kept if epoch in published for path in published[epoch].needs}
     for path in world.state.paths(f"{JOB_ID}/"):
         name = recognise(path.removeprefix(f"{JOB_ID}/"))
         is_old = name.epoch is not None and name.epoch < world.watch.oldest
-        is_marker = name.kind is ObjectKind.COMMITTED and name.epoch in marked
+        is_marker = name.kind is ObjectKind.COMMITTED and name.epoch in kept
         if is_old and not is_marker and name.path not in needed:
             world.fail("what nobody needs any more is collected", path)
 
