@@ -15,33 +15,25 @@ if TYPE_CHECKING:
     from lakestate.config import StoreConfig
 
 
-# Tests that start Spark, in this process or as drivers of their own. Each kind runs in one process, one
-# after the other: more JVMs at once would be in each other's way.
-TOGETHER = {
-    "drivers": (
-        "tests/cluster/",
-        "integration/test_demo",
-        "integration/test_pipeline_kills",
-        "integration/test_sink_data_source_kills",
-    ),
-    "spark": (
-        "integration/test_auction_source",
-        "integration/test_pipeline_",
-        "integration/test_routing_spark",
-        "integration/test_sink_data_source",
-    ),
-}
+# One process gets all that starts Spark, one test after the other: two JVMs would be in each other's way.
+SPARK_TESTS = (
+    "tests/cluster/",
+    "integration/test_auction_source",
+    "integration/test_demo",
+    "integration/test_pipeline_",
+    "integration/test_routing_spark",
+    "integration/test_sink_data_source",
+)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Two of three processes get the tests with Spark; all others run wherever there is room."""
+    """The tests with Spark in one process; all others wherever there is room."""
     from xdist.scheduler import LoadScopeScheduling
 
     class SparkTogether(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            kinds = (kind for kind, names in TOGETHER.items() if any(name in nodeid for name in names))
-            return next(kinds, nodeid)
+            return "spark" if any(name in nodeid for name in SPARK_TESTS) else nodeid
 
     return SparkTogether(config, log)
 

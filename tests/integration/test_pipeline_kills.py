@@ -153,12 +153,11 @@ def kill_many_times(job: FedJob, seed: int, driver_kills: int, worker_kills: int
     job.check_result()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_no_row_is_lost_or_there_twice_after_five_killed_drivers(jobs: Any, seed: int) -> None:
-    kill_many_times(jobs(seed), seed, driver_kills=5, worker_kills=0)
+def test_no_row_is_lost_or_there_twice_after_five_killed_drivers(jobs: Any) -> None:
+    kill_many_times(jobs(0), 0, driver_kills=5, worker_kills=0)
 
 
-def test_no_row_is_lost_or_there_twice_after_fifteen_killed_workers(jobs: Any, spark: SparkSession) -> None:
+def test_no_row_is_lost_or_there_twice_after_twenty_killed_workers(jobs: Any, spark: SparkSession) -> None:
     job: FedJob = jobs(2)
     choose = random.Random(2)
     pipeline = totals_pipeline(spark, job.folder, job.folder / "cache")
@@ -172,7 +171,7 @@ def test_no_row_is_lost_or_there_twice_after_fifteen_killed_workers(jobs: Any, s
         wait_for(fed_and_reached, query, DEADLINE_S)
 
     reaches(1)
-    for _ in range(15):
+    for _ in range(20):
         query.awaitTermination(choose.uniform(0, EPOCH_S / 2))
         newest = job.newest_epoch()
         wait_for(lambda: bool(own_python_workers()), query)
