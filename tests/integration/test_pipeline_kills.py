@@ -1,7 +1,7 @@
 """Drivers and Python workers killed with SIGKILL at random moments, and drivers that fight for a job.
 
-A driver takes seconds to start, a Python worker does not: of the 25 kills of an ordinary run 10 take a
-driver with its JVM and its workers, and 15 take only a Python worker or Spark's Python daemon, in the
+A driver takes seconds to start, a Python worker does not: of the 25 kills of an ordinary run 5 take a
+driver with its JVM and its workers, and 20 take only a Python worker or Spark's Python daemon, in the
 session that all tests share. While one driver lives, the next one warms up.
 """
 

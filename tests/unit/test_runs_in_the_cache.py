@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from pathlib import Path
 
@@ -58,8 +59,9 @@ def test_a_full_disk_of_the_cache_costs_only_time(
 ) -> None:
     monkeypatch.setattr(f"lakestate.storage.run_cache_space.CacheSpace.{step}", full)
     backend = ls.ParquetBackend(f"file://{tmp_path}/state", cache_dir=tmp_path / "cache")
-    for epoch in range(1, 4):
-        run_epoch(backend, epoch)
+    with caplog.at_level(logging.WARNING, "lakestate.cache"):
+        for epoch in range(1, 4):
+            run_epoch(backend, epoch)
     assert "the disk of the run cache is full" in caplog.text
 
 
@@ -71,6 +73,7 @@ def test_a_cache_that_cannot_be_searched_costs_only_time(
 
     monkeypatch.setattr(RunCache, "find", find)
     backend = ls.ParquetBackend(f"file://{tmp_path}/state", cache_dir=tmp_path / "cache")
-    for epoch in range(1, 4):
-        run_epoch(backend, epoch)
+    with caplog.at_level(logging.WARNING, "lakestate.cache"):
+        for epoch in range(1, 4):
+            run_epoch(backend, epoch)
     assert "a run is fetched again" in caplog.text
