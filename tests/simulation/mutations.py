@@ -302,7 +302,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("publish without reading the fence again", no_fence_before_publishing),
     Mutation("delete without reading the fence again", no_fence_before_deleting),
     Mutation("commit without reading the fence again", no_fence_before_committing, is_rare=True),
-    Mutation("claim without compare-and-swap", claim_without_compare, is_rare=True),
+    Mutation("claim without compare-and-swap", claim_without_compare),
     Mutation("publish before the upload is done", publish_before_upload),
     Mutation("delete before classifying", delete_before_classify),
     Mutation("delete by tags read before the boundary moved", delete_by_old_tags, is_rare=True),
@@ -314,9 +314,9 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("collect the epoch that is being merged", collect_what_is_merged, is_rare=True),
     Mutation("drop tombstones in a partial merge", drop_tombstones),
     Mutation("read keys of others after rescaling", read_keys_of_others),
-    Mutation("take an unknown outcome for a failure", unknown_is_failure, is_rare=True),
+    Mutation("take an unknown outcome for a failure", unknown_is_failure),
     Mutation("use a name twice", overwrite_names),
-    Mutation("share part numbers between attempts", share_part_numbers),
+    Mutation("share part numbers between attempts", share_part_numbers, is_rare=True),
     Mutation("abort uploads that are in use", abort_live_uploads),
     Mutation(
         "commit our output of an epoch that another published", go_on_after_a_superseded_epoch, is_rare=True
@@ -324,11 +324,11 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("acknowledge a tag without reading the boundary again", tag_without_looking_again, is_rare=True),
     Mutation("keep fewer epochs than the policy says", keep_one_epoch),
     Mutation("a watermark ahead of the rows", hurry_the_watermark),
-    Mutation("let the oldest value win in a merge of a replicated table", let_the_oldest_win, is_rare=True),
+    Mutation("let the oldest value win in a merge of a replicated table", let_the_oldest_win),
     Mutation("commit only the first of two sinks", commit_one_sink),
     Mutation("collect only the records of epochs", collect_records_only),
     Mutation("abort no upload that is dead", abort_nothing),
-    Mutation("refuse an upload that is complete and half cleared", refuse_what_is_complete, is_rare=True),
+    Mutation("refuse an upload that is complete and half cleared", refuse_what_is_complete),
 )
 
 
