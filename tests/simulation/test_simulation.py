@@ -89,6 +89,11 @@ def test_older_code_that_overslept_may_refuse_state_of_newer_code() -> None:
     assert run_seed(10816).violation is None
 
 
+def test_the_record_of_an_upload_may_come_again_after_its_last_epoch() -> None:
+    """Its request arrives twice, and once too late; clean-up of a later epoch would abort it."""
+    assert run_seed(4005).violation is None
+
+
 def test_a_script_of_faults_repeats_exactly_those() -> None:
     script = {CallId("d1", 12): Mishap.CRASH_AFTER}
     result = run_seed(5, scenario=SMALL, script=script)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.coordinator.generation import claim_generation
 from lakestate.coordinator.retain import retain
+from lakestate.protocol.metadata import SinkPreCommit
 from lakestate.protocol.paths import ObjectKind, recognise
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.sinks.file_names import begun_in, sink_tag
+from lakestate.sinks.pre_commit import PreCommit
 from lakestate.spark.sink_step import clean_up_of
 from lakestate.testing.simulation.cluster import JOB_ID, sinks_of
 from lakestate.testing.simulation.objects import SimulatedObjects
@@ -41,12 +44,19 @@ def check_uploads(world: World) -> None:
     assert newest is not None
     sinks = sinks_of(world, Process(world, "janitor", "janitor").direct_client)
     clean_up_of(sinks, JOB_ID)(newest.manifest)
+    # The record of a completed upload may have arrived a second time: a later epoch clears it away.
+    finished = {path for entry in newest.manifest.sinks for path in _finished_in(entry)}
     for sink_id, sink in sinks.items():
         left = {each.upload.path for each in sink.store.uploads.list_dangling()}
         if FOREIGN not in left:
             world.fail("nothing of another job is touched", f"the upload of {FOREIGN}")
         tag = sink_tag(JOB_ID, sink_id)
-        for path in sorted(left):
+        for path in sorted(left - finished):
             begun = begun_in(path, tag)
             if begun is not None and begun <= newest.manifest.epoch:
                 world.fail("no upload stays open", path)
+
+
+def _finished_in(entry: SinkPreCommit) -> list[str]:
+    parts = decode_pre_commits(entry.data, entry.sink_id)
+    return [file.path for data in parts for file in PreCommit.decode(data).finished]
