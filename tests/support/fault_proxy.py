@@ -13,8 +13,10 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Self
+
+from tests.support.local_http import LocalHttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,13 +68,12 @@ class FaultProxy:
         self.stopped = threading.Event()
         self.delay_s = delay_s
         self.target_port = target_port
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server(_Handler)
         self._server.proxy = self
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self._server.endpoint
 
     def once(self, fault: Fault, method: str, meanwhile: Callable[[], object] | None = None) -> None:
         self.plan.faults.append(Planned(fault, method, meanwhile=meanwhile))
@@ -84,23 +85,16 @@ class FaultProxy:
         self.plan.faults.clear()
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._server.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stopped.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.stop()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
+class _Server(LocalHttpServer):
     proxy: FaultProxy
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that gave up is what these tests are about."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Self
+
+from tests.support.local_http import LocalHttpServer
 
 from lakestate.config import RetryPolicy, StoreConfig
 from lakestate.storage import ObjectStore, open_store
@@ -45,13 +46,12 @@ class HttpScript:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.requests: list[Request] = []
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server(_Handler)
         self._server.script = self
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     def store(self, retry: RetryPolicy) -> ObjectStore:
         options = {
-            "endpoint": f"http://127.0.0.1:{self._server.server_address[1]}",
+            "endpoint": self._server.endpoint,
             "region": "us-east-1",
             "access_key_id": "access",
             "secret_access_key": "secret",
@@ -59,22 +59,15 @@ class HttpScript:
         return open_store(StoreConfig("s3://bucket/prefix", options, retry))
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._server.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.stop()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
+class _Server(LocalHttpServer):
     script: HttpScript
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that gave up is what these tests are about."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -37,17 +37,8 @@ class _FastAppend(_FastAppendFiles):
             return _summary_without_partitions(self, snapshot_properties)
 
 
-class _MergeAppend(_MergeAppendFiles):
+class _MergeAppend(_FastAppend, _MergeAppendFiles):
     """The same, merging small manifests as the table's properties say."""
-
-    def _manifests(self) -> list[ManifestFile]:
-        return self._process_manifests([*_added_manifests(self), *self._existing_manifests()])
-
-    def _summary(self, snapshot_properties: dict[str, str] = _NO_PROPERTIES) -> Summary:
-        try:
-            return super()._summary(snapshot_properties)
-        except OverflowError:
-            return _summary_without_partitions(self, snapshot_properties)
 
 
 class TableAppend:

@@ -30,7 +30,7 @@ from lakestate.sinks.pre_commit import PreCommit
 from lakestate.spark.data_source_options import DataSourceOptions
 from lakestate.spark.data_source_position import BATCHES, BatchPosition
 from lakestate.spark.sink_step import SinkStep
-from lakestate.storage import open_store
+from lakestate.storage import ObjectStore, open_store
 from lakestate.tables.lifecycle import CompactedFiles
 
 SINK = "out"
@@ -105,13 +105,16 @@ class OpenedJob:
 
     def plan_digest(self, batch_id: int) -> str | None:
         """What Spark has planned for a batch, as it wrote it down before the batch; None if out of reach."""
-        if self.options.checkpoint is None:
-            return None
         try:
-            planned = open_store(self.options.checkpoint).get(f"offsets/{batch_id}").data
+            planned = None if self._spark_logs is None else self._spark_logs.get(f"offsets/{batch_id}").data
         except (NotFoundError, InvalidInputError):
             return None
-        return blake2b(planned, digest_size=8).hexdigest()
+        return None if planned is None else blake2b(planned, digest_size=8).hexdigest()
+
+    @cached_property
+    def _spark_logs(self) -> ObjectStore | None:
+        checkpoint = self.options.checkpoint
+        return None if checkpoint is None else open_store(checkpoint)
 
     def planned(self) -> BatchPlan:
         """The epoch after the newest. Nothing is claimed: that is for whoever publishes it."""
