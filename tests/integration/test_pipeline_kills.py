@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 from tests.support.pipeline_process import (
     DEADLINE_S,
@@ -30,7 +29,7 @@ from tests.support.pipeline_process import (
     own_python_workers,
     totals_pipeline,
 )
-from tests.support.pipelines import events, read_output, run_available, state_rows, wait_for
+from tests.support.pipelines import events, read_output, run_available, state_rows, wait_for, write_input
 from tests.support.totals import Totals, totals_after_each
 
 import lakestate as ls
@@ -60,11 +59,7 @@ class FedJob(TotalsJob):
     def feed(self) -> None:
         """Stay ahead of the driver."""
         while self._files < self.newest_epoch() + FILES_AHEAD:
-            hidden = self.folder / "in" / ".next"
-            pq.write_table(self._rows(self._files), hidden)
-            # Spark reads files in the order of their times, and knows no less than a millisecond.
-            os.utime(hidden, (time.time(), 1_800_000_000 + self._files))
-            hidden.rename(self.folder / "in" / f"{self._files:05d}.parquet")
+            write_input(self.folder / "in", self._files, self._rows(self._files))
             self._files += 1
 
     def feed_until(self, driver: Session, reached: Callable[[], bool]) -> None:

@@ -6,7 +6,6 @@ Each driver takes ten seconds to start, so an ordinary run has few kills, each a
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.pipelines import write_input
 from tests.support.sink_query_process import KilledQuery
 
 pytest.importorskip("pyspark")
@@ -39,11 +39,8 @@ class Fed:
         while self.files < self.query.newest_epoch() + FILES_AHEAD:
             first = self.files * FILE_ROWS
             numbers = range(first, first + FILE_ROWS)
-            hidden = self.query.folder / "in" / ".next"
-            pq.write_table(pa.table({"n": numbers, "kind": [f"kind-{n % 3}" for n in numbers]}), hidden)
-            # Spark reads files in the order of their times, and knows no less than a millisecond.
-            os.utime(hidden, (time.time(), 1_800_000_000 + self.files))
-            hidden.rename(self.query.folder / "in" / f"{self.files:05d}.parquet")
+            rows = pa.table({"n": numbers, "kind": [f"kind-{n % 3}" for n in numbers]})
+            write_input(self.query.folder / "in", self.files, rows)
             self.files += 1
 
     def reached(self, epoch: int) -> bool:

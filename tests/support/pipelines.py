@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,8 @@ from lakestate.tables.manager import TableManager
 EVENTS = pa.schema([("user", pa.string()), ("amount", pa.float64()), ("ts", pa.timestamp("us", tz="UTC"))])
 EVENTS_DDL = "user string, amount double, ts timestamp"
 START = datetime(2026, 1, 1, tzinfo=UTC)
+FIRST_FILE_S = 1_700_000_000
+"""The time of the first input file: any, as long as each further one is later."""
 
 
 def events(seed: int, count: int, users: int = 50) -> pa.Table:
@@ -36,10 +39,15 @@ def events(seed: int, count: int, users: int = 50) -> pa.Table:
 
 
 def write_input(folder: Path, number: int, rows: pa.Table) -> None:
-    """One input file, visible all at once; Spark takes files in order of their times."""
+    """One input file, visible all at once, and read after those of lower numbers.
+
+    Spark reads files in the order of their times, and knows no less than a millisecond: two files
+    written within one would come in any order.
+    """
     folder.mkdir(exist_ok=True, parents=True)
     hidden = folder / f".{number}.tmp"
     pq.write_table(rows, hidden)
+    os.utime(hidden, (time.time(), FIRST_FILE_S + number))
     hidden.rename(folder / f"{number:05d}.parquet")
 
 
