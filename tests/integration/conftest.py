@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.support.pipeline_process import TEST_RUN
+from tests.support.pipeline_process import QUICK_SPARK, TEST_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-# The second compiler of the JVM pays off after minutes; a test run is over before.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")
@@ -29,15 +26,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.appName("lakestate tests")
         .master("local[2,4]")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", QUICK_JVM)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.python.daemon.module", "lakestate.spark.python_daemon")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
+        .config(map=QUICK_SPARK)
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .getOrCreate()

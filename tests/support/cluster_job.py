@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.pipeline_process import JOB, PYTHON_DAEMON, QUICK_JVM
+from tests.support.pipeline_process import JOB, QUICK_JVM, QUICK_SPARK
 from tests.support.totals import Totals
 
 STORE = "LAKESTATE_TEST_STORE"
@@ -54,13 +54,7 @@ def main() -> None:
     builder = (
         SparkSession.builder.appName(JOB)
         .master(sys.argv[1])
-        .config("spark.python.daemon.module", PYTHON_DAEMON)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", QUICK_JVM)
+        .config(map=QUICK_SPARK)
         .config("spark.executor.memory", "512m")
         .config("spark.executor.extraJavaOptions", QUICK_JVM)
         # Both workers are there before the first epoch, so that both have part in it.

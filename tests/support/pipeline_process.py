@@ -30,6 +30,20 @@ TEST_RUN = "LAKESTATE_TEST_RUN"
 """The variable that says which process started Spark."""
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The second compiler of the JVM pays off after minutes; these processes live for seconds."""
+QUICK_SPARK = {
+    "spark.python.daemon.module": PYTHON_DAEMON,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": QUICK_JVM,
+    "spark.sql.session.timeZone": "UTC",
+    # Compiling a plan takes longer than a few hundred rows through an interpreter.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For sessions of tests: little to start, nothing that listens beyond this host."""
 
 
 class Session:
@@ -218,14 +232,7 @@ def local_spark() -> Any:
         SparkSession.builder.appName(JOB)
         # A task may fail four times: the test kills workers, and each kill fails a task.
         .master("local[2,4]")
-        .config("spark.python.daemon.module", PYTHON_DAEMON)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.codegen.wholeStage", "false")
+        .config(map=QUICK_SPARK)
         .config("spark.driver.extraJavaOptions", f"{QUICK_JVM} -Djava.io.tmpdir={os.environ['TMPDIR']}")
         .getOrCreate()
     )
