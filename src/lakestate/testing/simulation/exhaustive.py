@@ -26,7 +26,6 @@ SMALL = Scenario(
     roll_bytes=300,
     tags=0,
     readers=0,
-    check_rate=0.0,
     patience_min=30,
 )
 """Three or so epochs, compaction, retention; the driver that takes over rescales and upgrades."""

@@ -46,8 +46,6 @@ class Scenario:
     """One part that was acknowledged vanishes: the job must refuse, not lie."""
     tags: int = 1
     readers: int = 1
-    check_rate: float = 0.1
-    """How often a published epoch is restored at once, besides all retained ones at the end."""
     rates: FaultRates = field(default_factory=FaultRates)
     sinks: int = 1
     """Two write the same rows, each to a store of its own."""

@@ -67,8 +67,6 @@ class Watch:
         self._fence_at_manifest: dict[str, int] = {}
         self._files_of: dict[str, tuple[str, ...]] = {}
         """What a metadata object names: read once, since a name has one content for ever."""
-        self._restored: dict[Epoch, dict[str, list[dict[str, Any]]]] = {}
-        """Epochs that were restored and found right. What they need neither changes nor goes away."""
         self._visible: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in world.outputs}
         self._moment: tuple[str, int] | None = None
         for store in (world.state, *world.outputs.values()):
@@ -186,9 +184,7 @@ class Watch:
                 self._world.scheduler.interrupt()
 
     def check_restorable(self, epoch: Epoch) -> dict[str, list[dict[str, Any]]]:
-        """Restore an epoch at a random parallelism, once, and compare every row with the oracle."""
-        if epoch in self._restored:
-            return self._restored[epoch]
+        """Restore an epoch at a random parallelism, and compare every row with the oracle."""
         world, job = self._world, self._world.job
         promised = self.published[epoch]
         parallelism = self._checks.choice((1, 1, 2, 3, 4))
@@ -203,7 +199,6 @@ class Watch:
                 where = f"table {table} of epoch {epoch} at parallelism {parallelism}"
                 world.fail("every retained epoch has exactly the oracle's state", f"{where}: {difference}")
         world.counts["epochs restored"] += 1
-        self._restored[epoch] = found
         return found
 
     def _claimed(self, data: bytes, path: str) -> None:
@@ -253,8 +248,7 @@ class Watch:
         self._check_sequence(epoch, found)
         self.published[epoch] = found
         self._world.counts["epochs published"] += 1
-        if self._checks.random() < self._world.scenario.check_rate:
-            self.check_restorable(epoch)
+        self.check_restorable(epoch)
 
     def _needs(self, manifest: Manifest) -> Iterator[str]:
         """Everything that a manifest leads to; a violation if something is not there."""
