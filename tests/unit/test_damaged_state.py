@@ -155,3 +155,21 @@ def test_a_damaged_cache_is_rebuilt_without_a_word(job: TableJob, kind: str) -> 
             for file in Path(folder).iterdir():
                 if file.is_file() and file.stat().st_size > 1000:
                     file.write_bytes(b"x" * file.stat().st_size)
+
+
+@pytest.mark.parametrize("left", [0, 10, -1])
+def test_a_truncated_file_of_which_a_part_is_read_is_named(
+    left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakestate.tables.run_files.ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr("lakestate.tables.run_parquet.ROW_GROUP_ROWS", 10)
+    job = TableJob([TABLES["keyed"]])
+    write("keyed", job.managers[0])
+    job.checkpoint()
+    path = data_path(job)
+    replaced(job, path, stored(job, path)[:left])
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
+        job.backend = ls.ParquetBackend(job.backend._config, cache_dir=empty)
+        with pytest.raises(ls.CorruptionError, match=f"another size.*{path}"):
+            read("keyed", job.opened(job.epoch, parallelism=4)[0])
+    job.close()

@@ -271,6 +271,22 @@ class TestOtherDrivers:
         run(job.driver(backend), engine)
         assert job.committed == [(1, [b"zero"])]
 
+    def test_an_answer_that_is_lost_with_the_store_leaves_the_outcome_unknown(self, job: Job) -> None:
+        backend, is_away = job.backend(), False
+
+        def away(operation: Operation, path: str) -> Fault:
+            nonlocal is_away
+            if is_away:
+                return Fault.UNAVAILABLE
+            is_away = operation is Operation.CREATE and path.endswith("epochs/0000000001.json")
+            return Fault.ANSWER_LOST if is_away else Fault.NONE
+
+        backend.__dict__["_store"] = FaultyStore(backend.objects("job").store, away)
+        driver = job.driver(backend)
+        with pytest.raises(ls.OutcomeUnknownError, match="may or may not be published"):
+            driver.run_epoch(Epoch(1), Engine(job.backend()))
+        assert job.driver().parent is not None
+
     def test_what_a_fenced_driver_misses_is_told_as_the_fence(self, job: Job) -> None:
         older = job.driver()
         job.driver()

@@ -10,9 +10,11 @@ import pytest
 from tests.support.table_job import EAGER, TableJob
 
 import lakestate as ls
+from lakestate.coordinator import parquet_backend
 from lakestate.coordinator.retain import references_of
 from lakestate.errors import ConflictError, FencedError, InvalidInputError
 from lakestate.protocol.retention import RetentionPlan
+from lakestate.protocol.values import Epoch
 from lakestate.storage.parallel import one_at_a_time
 
 TABLE = ls.KeyedTable("t", key="k string", value="n bigint")
@@ -138,3 +140,65 @@ def test_a_claim_forgets_what_was_known_of_the_job(job: TableJob) -> None:
         needed = {objects.full(path) for path in references}
         assert needed - there == {objects.full(objects.paths.committed(epoch))}
     again.close()
+
+
+@pytest.mark.parametrize("hand", ["another process", "the driver's own backend"])
+def test_clean_up_by_hand_leaves_a_merge_that_an_epoch_in_flight_has_swapped_in(
+    hand: str, job: TableJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merged = script(job).compact_operator("job", "op", policy=EAGER)
+    [file] = merged.of_subtask(0)[0].merged
+    run(job, 3)
+    expected = rows(job)
+    job.compacted = merged
+    job.restart()
+    cleaning = script(job) if hand == "another process" else job.backend
+    objects = job.backend.objects("job")
+    create = objects.store.create
+
+    def cleaned_first(path: str, data: bytes) -> object:
+        """The driver sleeps between its look at the fence and the record of its epoch."""
+        if path.endswith("epochs/0000000008.json"):
+            cleaning.claim("job")
+            plan = cleaning.cleanup_checkpoint("job", 7)
+            assert isinstance(plan, RetentionPlan)
+            assert objects.paths.epoch_record(Epoch(6)) in plan.delete_first
+            assert file.path in plan.kept
+        return create(path, data)
+
+    monkeypatch.setattr(objects.store, "create", cleaned_first)
+    assert job.checkpoint() == 8
+    assert rows(job) == expected
+
+
+def passes_the_newest(monkeypatch: pytest.MonkeyPatch, job: TableJob, step: str) -> None:
+    """Between a listing and what follows it, retention passes the epoch that was the newest."""
+    real = getattr(parquet_backend, step)
+    naps = iter([True])
+
+    def after_a_nap(*args: object) -> object:
+        if next(naps, False):
+            run(job, 1)
+            job.backend.cleanup_checkpoint("job", job.epoch or 1)
+        return real(*args)
+
+    monkeypatch.setattr(parquet_backend, step, after_a_nap)
+
+
+def test_the_newest_epoch_is_found_though_retention_passes_the_one_that_was_listed(
+    job: TableJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = script(job)
+    passes_the_newest(monkeypatch, job, "open_epoch")
+    newest = beside.newest_checkpoint("job")
+    assert newest is not None
+    assert newest.epoch == job.epoch == 5
+    assert beside.newest_checkpoint("another") is None
+
+
+def test_the_newest_epoch_is_tagged_though_retention_passes_the_one_that_was_listed(
+    job: TableJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = script(job)
+    passes_the_newest(monkeypatch, job, "create_tag")
+    assert beside.create_tag("job", "release").epoch == job.epoch == 5

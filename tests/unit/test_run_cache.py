@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import gc
 import os
 import stat
@@ -21,6 +22,7 @@ from lakestate.storage.run_cache import CachedFile, CacheStats, RunCache
 from lakestate.storage.run_cache_entry import checksum_of, decode_record, stamp_of
 
 KEY = "checkpoints/7/operator-count/totals-0-a1.parquet"
+DEADLINE_S = 60
 
 
 class Builder:
@@ -111,7 +113,16 @@ def test_a_trusted_entry_is_not_read_again(cache: RunCache, monkeypatch: pytest.
     assert content(cache.open(KEY, Builder())) == b"content of the run"
 
 
+def let_time_pass(path: Path) -> None:
+    """Until a change would show: before Linux 6.13 the times of files stand still for milliseconds."""
+    probe = path.parent.with_name("probe")
+    probe.touch()
+    while probe.stat().st_ctime_ns <= path.stat().st_ctime_ns:
+        probe.touch()
+
+
 def flip_a_bit(path: Path) -> None:
+    let_time_pass(path)
     data = bytearray(path.read_bytes())
     data[3] ^= 1
     with path.open("r+b") as file:
@@ -386,14 +397,14 @@ def test_threads_that_want_the_same_key_build_it_once(cache: RunCache) -> None:
     start = threading.Barrier(8)
 
     def reader() -> None:
-        start.wait(10)
+        start.wait(DEADLINE_S)
         results.append(content(cache.open(KEY, build)))
 
     threads = [threading.Thread(target=reader) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(DEADLINE_S)
     assert (results, build.calls) == ([b"shared"] * 8, 1)
     assert cache.stats() == CacheStats(entries=1, size_bytes=6, hits=7, misses=1, evictions=0)
 
@@ -421,4 +432,37 @@ def test_a_default_folder_that_others_can_fill_is_refused(
         monkeypatch.setattr(os, "getuid", lambda: stranger)
         folder.rename(tmp_path / f"cache-{stranger}")
     with pytest.raises(InvalidInputError, match=found):
+        private_temporary_folder("cache")
+
+
+def test_nobody_waits_without_end_for_whoever_publishes_or_evicts_an_entry(tmp_path: Path) -> None:
+    RunCache(tmp_path, 1000).open(KEY, Builder(b"content")).close()
+    [data] = [path for path in tmp_path.iterdir() if path.is_file() and path.read_bytes() == b"content"]
+    found: list[CachedFile | None] = []
+    with data.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        reader = threading.Thread(
+            target=lambda: found.append(RunCache(tmp_path, 1000).find(KEY)), daemon=True
+        )
+        reader.start()
+        reader.join(DEADLINE_S)
+    assert found == [None]
+
+
+def test_a_default_folder_that_cannot_be_made_is_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def nowhere() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "mkdir", full)
+        with pytest.raises(StorageUnavailableError, match="the disk is full"):
+            private_temporary_folder("cache")
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    with pytest.raises(InvalidInputError, match=r"no temporary directory .* set TMPDIR"):
         private_temporary_folder("cache")

@@ -65,15 +65,28 @@ def test_a_full_disk_of_the_cache_costs_only_time(
     assert "the disk of the run cache is full" in caplog.text
 
 
-def test_a_cache_that_cannot_be_searched_costs_only_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "error",
+    [
+        StorageUnavailableError("the disk of the run cache is full"),
+        # A bad sector: the system names no file.
+        OSError(errno.EIO, os.strerror(errno.EIO)),
+    ],
+)
+@pytest.mark.parametrize("step", ["find", "open"])
+def test_a_cache_that_cannot_be_read_costs_only_time(
+    step: str,
+    error: Exception,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def find(cache: RunCache, key: str) -> None:
-        raise StorageUnavailableError("the disk of the run cache is full")
+    def fails(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr(RunCache, "find", find)
+    monkeypatch.setattr(RunCache, step, fails)
     backend = ls.ParquetBackend(f"file://{tmp_path}/state", cache_dir=tmp_path / "cache")
     with caplog.at_level(logging.WARNING, "lakestate.cache"):
         for epoch in range(1, 4):
             run_epoch(backend, epoch)
-    assert "a run is fetched again" in caplog.text
+    assert "fetched again" in caplog.text

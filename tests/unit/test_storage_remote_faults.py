@@ -37,6 +37,8 @@ def meaning(error: Exception) -> Exception:
         (STATUS.format("425 Too Early"), Applied.NO),
         (REFUSED.format("RequestTimeout"), Applied.NO),
         (REFUSED.format("BadDigest"), Applied.NO),
+        (REFUSED.format("RequestTimeTooSkewed"), Applied.NO),
+        (REFUSED.format("OperationAborted"), Applied.NO),
         (STATUS.format("500 Internal Server Error"), Applied.MAYBE),
         (STATUS.format("502 Bad Gateway"), Applied.MAYBE),
         (STATUS.format("504 Gateway Timeout"), Applied.MAYBE),
@@ -57,7 +59,6 @@ def test_a_fault_that_may_pass_says_whether_it_may_have_acted(text: str, applied
     "error",
     [
         exceptions.GenericError(STATUS.format("400 Bad Request")),
-        exceptions.GenericError(REFUSED.format("RequestTimeTooSkewed")),
         exceptions.GenericError(REFUSED.format("InvalidRequest")),
         exceptions.GenericError(STATUS.format("301 Moved Permanently")),
         exceptions.GenericError(STATUS.format("405 Method Not Allowed")),
@@ -73,7 +74,7 @@ def test_a_fault_that_may_pass_says_whether_it_may_have_acted(text: str, applied
 )
 def test_a_fault_that_will_not_pass_is_not_tried_again(error: Exception) -> None:
     found = meaning(error)
-    assert type(found) is InvalidInputError
+    assert isinstance(found, InvalidInputError)
     assert isinstance(found, LakestateError)
     assert found.object_name == "store/object"
 
@@ -108,6 +109,8 @@ def refusal(status: int, code: str) -> ClientError:
     [
         (refusal(400, "RequestTimeout"), Applied.NO),
         (refusal(400, "BadDigest"), Applied.NO),
+        (refusal(403, "RequestTimeTooSkewed"), Applied.NO),
+        (refusal(409, "OperationAborted"), Applied.NO),
         (refusal(503, "SlowDown"), Applied.NO),
         (refusal(500, "InternalError"), Applied.MAYBE),
         (refusal(200, "RequestTimeout"), Applied.MAYBE),
@@ -121,7 +124,7 @@ def test_a_fault_of_an_upload_that_may_pass_says_whether_it_may_have_acted(
     assert caught.value.applied is applied
 
 
-@pytest.mark.parametrize("code", ["RequestTimeTooSkewed", "InvalidRequest", "InvalidPart"])
+@pytest.mark.parametrize("code", ["InvalidRequest", "InvalidPart"])
 def test_an_upload_that_is_refused_for_good_is_not_tried_again(code: str) -> None:
     with pytest.raises(InvalidInputError), boto_errors("store/object", Redaction({})):
         raise refusal(400, code)

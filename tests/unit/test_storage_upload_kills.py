@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lakestate.errors import InvalidInputError
+from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.storage import ObjectStore, UploadedPart, UploadId, open_store
 from lakestate.storage.parallel import one_at_a_time
 from lakestate.storage.remote import ObstoreStore
@@ -147,6 +147,8 @@ def killed_process(step: Callable[[], object], after: int) -> bool:
     return code == 9
 
 
+# From Python 3.12 on, forking warns if other tests have left threads.
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(("step", "left"), [(complete, [WHOLE]), (abort, [])])
 def test_local_files_survive_a_kill_between_any_two_calls_to_the_system(
     step: Step, left: list[bytes], tmp_path: Path
@@ -161,3 +163,23 @@ def test_local_files_survive_a_kill_between_any_two_calls_to_the_system(
         assert [store.get(info.path).data for info in store.list()] == left
         assert list(store.uploads.list_dangling()) == []
     assert kills > len(PIECES)
+
+
+@pytest.mark.parametrize(("step", "left"), [(complete, [PATH]), (abort, [])])
+def test_a_part_that_comes_after_the_end_of_its_upload_leaves_nothing(
+    step: Step, left: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    store, sleeper = open_store(url), open_store(url)
+    assert isinstance(sleeper, ObstoreStore)
+    upload, parts = started(store)
+    put = sleeper._client.put
+
+    def put_late(*args):  # type: ignore[no-untyped-def]
+        step(store, upload, parts)
+        return put(*args)
+
+    monkeypatch.setattr(sleeper._client, "put", put_late)
+    with pytest.raises(NotFoundError, match="no such upload"):
+        sleeper.uploads.put_part(upload, len(parts) + 1, b"late")
+    assert [info.path for info in sleeper._client.list("")] == left

@@ -15,6 +15,7 @@ from tests.support.table_job import TableJob
 
 import lakestate as ls
 from lakestate.coordinator.epoch_plan import decode_pre_commits
+from lakestate.coordinator.retain import retain_from
 from lakestate.errors import InvalidInputError, NotFoundError, StorageUnavailableError
 from lakestate.protocol.records import BoundaryRecord
 from lakestate.protocol.retention import RetentionPlan
@@ -218,8 +219,7 @@ def test_retention_collects_exactly_the_orphans_of_which_that_was_said(job: Corr
         if orphan.fate is Fate.NEXT_RETENTION
     }
     backend = ls.ParquetBackend(job.backend._config)
-    backend.claim(JOB)
-    plan = backend.cleanup_checkpoint(JOB, 4)
+    plan = retain_from(backend.objects(JOB), backend.claim(JOB), Epoch(4), backend.ambient)
     assert isinstance(plan, RetentionPlan)
     assert {*plan.delete_first, *plan.delete_then} == said
     assert report_of(job).is_clean

@@ -274,9 +274,12 @@ class JobDriver:
         """The permit to commit, or None if another manifest stands for this epoch."""
         try:
             outcome = publish_epoch(self._job, self.mine, manifest, self._ambient)
-        except OutcomeUnknownError:
+        except OutcomeUnknownError as unknown:
             # Look before acting: the record may be there, and then it may be ours.
-            found = recover(self._job, self.mine)
+            try:
+                found = recover(self._job, self.mine)
+            except StorageUnavailableError as cause:
+                raise unknown from cause
             if found is None or found.record.epoch < manifest.epoch:
                 raise
             return found.permit if found.manifest == manifest else None

@@ -169,20 +169,27 @@ class ParquetBackend:
 
     def newest_checkpoint(self, job_id: str) -> Manifest | None:
         """The manifest of the newest published epoch; None if there is none."""
-        try:
-            return self.load_checkpoint_metadata(job_id)
-        except NotFoundError:
-            return None
+        objects = self.objects(job_id)
+        epochs = objects.list_epochs()
+        while epochs:
+            try:
+                return open_epoch(objects, epochs[-1])[1]
+            except NotFoundError:
+                # Retention may have passed it since it was listed; then there is a newer one.
+                newest, epochs = epochs[-1], objects.list_epochs()
+                if epochs and epochs[-1] == newest:
+                    raise
+        return None
 
     def load_checkpoint_metadata(self, job_id: str, epoch: Epoch | int | None = None) -> Manifest:
         """The manifest of a published epoch; the newest if none is named."""
         objects = self.objects(job_id)
-        if epoch is None:
-            epochs = objects.list_epochs()
-            if not epochs:
-                raise NotFoundError("the job has no published epoch", object_name=objects.shown("epochs/"))
-            epoch = epochs[-1]
-        return open_epoch(objects, Epoch(epoch))[1]
+        if epoch is not None:
+            return open_epoch(objects, Epoch(epoch))[1]
+        newest = self.newest_checkpoint(job_id)
+        if newest is None:
+            raise NotFoundError("the job has no published epoch", object_name=objects.shown("epochs/"))
+        return newest
 
     def compact_operator(
         self,
@@ -208,7 +215,9 @@ class ParquetBackend:
         """Delete what no epoch from `min_epoch` on and no tagged epoch needs.
 
         Only whoever has the job may delete: it was claimed, or an epoch of it published, by this
-        backend. Raises FencedError if another driver has it now.
+        backend. Raises FencedError if another driver has it now. Until this backend has published an
+        epoch, data files that no epoch refers to stay: a driver that is not aware of our claim yet may
+        be about to publish one that does. Do not call it between `apply_compacted` and publication.
         """
         mine = self._claims.get(job_id)
         if mine is None:
@@ -218,7 +227,14 @@ class ParquetBackend:
                 action="if no driver runs the job, call claim(job_id) first: it fences a driver that does",
             )
         known = self._references.setdefault(job_id, KnownReferences())
-        return retain_from(self.objects(job_id), mine, Epoch(min_epoch), self.ambient, known)
+        return retain_from(
+            self.objects(job_id),
+            mine,
+            Epoch(min_epoch),
+            self.ambient,
+            known,
+            spares_merges=job_id not in self._published,
+        )
 
     def create_tag(self, job_id: str, name: str, epoch: Epoch | int | None = None) -> TagRecord:
         """Keep an epoch from retention under a name; the newest if none is given.
@@ -226,9 +242,16 @@ class ParquetBackend:
         Doing it again is fine: the tag that is there is the answer. Raises ConflictError if the name
         is another epoch's, NotFoundError if the epoch is not there any more.
         """
-        if epoch is None:
-            epoch = self.load_checkpoint_metadata(job_id).epoch
-        return create_tag(self.objects(job_id), name, Epoch(epoch), self.ambient)
+        objects = self.objects(job_id)
+        if epoch is not None:
+            return create_tag(objects, name, Epoch(epoch), self.ambient)
+        while True:
+            newest = self.load_checkpoint_metadata(job_id).epoch
+            try:
+                return create_tag(objects, name, newest, self.ambient)
+            except NotFoundError:
+                if self.load_checkpoint_metadata(job_id).epoch == newest:
+                    raise
 
     def delete_tag(self, job_id: str, name: str) -> None:
         """Let go of a tag; its epoch goes with the next retention. Deleting it twice is fine."""

@@ -8,7 +8,7 @@ from lakestate.ambient import Ambient
 from lakestate.coordinator.generation import check_fence
 from lakestate.coordinator.known_references import KnownReferences
 from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, OutcomeUnknownError
-from lakestate.protocol.paths import BOUNDARY, TAGS
+from lakestate.protocol.paths import BOUNDARY, TAGS, ObjectKind, recognise
 from lakestate.protocol.records import BoundaryRecord, EpochRecord, GenerationRecord
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.retention import (
@@ -48,15 +48,21 @@ def retain_from(
     wanted: Epoch,
     ambient: Ambient,
     known: KnownReferences | None = None,
+    *,
+    spares_merges: bool = False,
 ) -> RetentionPlan | RetentionRefused:
     """Collect what neither an epoch from `wanted` on nor a tagged one needs.
 
     If the boundary is further on already, what an earlier retention left over is collected.
+    `spares_merges` is for a claim under which no epoch was published: a driver that it has fenced may
+    be about to publish one, and may have swapped in a merge that no epoch refers to yet.
     """
     stored = job.read_boundary()
     boundary = wanted if stored is None else max(wanted, stored.record.oldest)
     # Before the boundary moves: if what is kept cannot be read, older epochs must stay openable.
     before = observe(job, boundary, known)
+    if spares_merges:
+        before = replace(before, spared=_unreferenced_data(job, before))
     if isinstance(refused := plan_retention(before), RetentionRefused):
         return refused
     if stored is None or stored.record.oldest < boundary:
@@ -100,6 +106,15 @@ def references_of(job: JobObjects, epoch: Epoch) -> frozenset[str] | Damaged:
         return Damaged(damage.object_name or f"epoch {epoch}", str(damage))
 
 
+def _unreferenced_data(job: JobObjects, facts: RetentionFacts) -> frozenset[str]:
+    """Data files to which no published epoch refers, as far as they can be read."""
+    read = dict(facts.references)
+    read |= {epoch: references_of(job, epoch) for epoch in facts.published if epoch not in read}
+    referenced = {path for paths in read.values() if not isinstance(paths, Damaged) for path in paths}
+    data = (path for path in facts.objects if recognise(path).kind is ObjectKind.DATA)
+    return frozenset(path for path in data if path not in referenced)
+
+
 def _tagged(job: JobObjects) -> tuple[frozenset[Epoch], tuple[Damaged, ...]]:
     """The epochs that tags keep, and the damage that hides some of them."""
     try:
@@ -122,7 +137,8 @@ def _with_tags_read_again(job: JobObjects, before: RetentionFacts) -> RetentionF
     """The same facts with the tags that exist now that nobody can add one before the boundary.
 
     Epochs that were published in the meantime need no look: they refer to what the newest epoch
-    referred to, which is kept, and to files of their own, which lie after the boundary.
+    referred to, which is kept, to files of their own, which lie after the boundary, and to merges,
+    which the boundary does not pass before they are swapped in, or which are spared.
     """
     tagged, unread_tags = _tagged(job)
     facts = replace(before, tagged=tagged, unread_tags=unread_tags)

@@ -34,6 +34,7 @@ class RetentionFacts:
 
     `references` gives, for each retained epoch, every object that restoring it needs, or the
     damage that keeps us from knowing. `unread_tags` are tags of which nobody knows what they keep.
+    `spared` are objects that nothing refers to yet, and that an epoch in flight may refer to.
     """
 
     boundary: Epoch
@@ -42,6 +43,7 @@ class RetentionFacts:
     references: Mapping[Epoch, Collection[str] | Damaged]
     objects: Collection[str]
     unread_tags: tuple[Damaged, ...] = ()
+    spared: Collection[str] = frozenset()
 
     @property
     def retained(self) -> frozenset[Epoch]:
@@ -113,7 +115,7 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan | RetentionRefused:
         return RetentionRefused((*facts.unread_tags, *damages))
     if not any(epoch >= facts.boundary for epoch in facts.published):
         return RetentionRefused((Damaged(f"epoch {facts.boundary}", "no published epoch would remain"),))
-    needed = _needed(facts)
+    needed = _needed(facts).union(facts.spared)
     first: list[str] = []
     then: list[str] = []
     kept: list[str] = []

@@ -83,7 +83,14 @@ class PartObjectUploads:
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
         """Store one part as an object of its own."""
         self._check_open(upload)
-        info = self._client.put(_part_path(upload, checked_number(number)), data)
+        path = _part_path(upload, checked_number(number))
+        info = self._client.put(path, data)
+        try:
+            self._check_open(upload)
+        except NotFoundError:
+            # Completed or aborted meanwhile: nobody would find the part again.
+            self._client.delete([path])
+            raise
         return UploadedPart(number, info.size_bytes, content_receipt([data]))
 
     def list_parts(self, upload: UploadId) -> tuple[UploadedPart, ...]:

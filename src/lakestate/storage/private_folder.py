@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lakestate.errors import InvalidInputError
+from lakestate.storage.local_errors import writing
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -19,10 +20,11 @@ def private_temporary_folder(name: str) -> Path:
     Anybody may make a folder in that directory under any name, so one that another user owns or
     may write to is refused: what lies in it would be read as our own.
     """
-    path = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
-    with suppress(FileExistsError):
-        path.mkdir(mode=0o700)
-    found = path.lstat()
+    path = Path(_temporary_directory()) / f"{name}-{os.getuid()}"
+    with writing(str(path)):
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise _refused(path, "something that is not a directory")
     if found.st_uid != os.getuid():
@@ -30,6 +32,17 @@ def private_temporary_folder(name: str) -> Path:
     if found.st_mode & _WRITABLE_BY_OTHERS:
         raise _refused(path, f"a directory with permissions {stat.filemode(found.st_mode)}")
     return path
+
+
+def _temporary_directory() -> str:
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError as cause:
+        raise InvalidInputError(
+            "there is no temporary directory that can be written to",
+            found=str(cause),
+            action="set TMPDIR to one, or name a folder of your own",
+        ) from cause
 
 
 def _refused(path: Path, found: str) -> InvalidInputError:

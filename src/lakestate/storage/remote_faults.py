@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
     from lakestate.storage.redaction import Redaction
 
-NOT_APPLIED_STATUS = frozenset({408, 425, 429, 503})
+_NOT_APPLIED_STATUS = frozenset({408, 425, 429, 503})
 """The server says that it did not take the request. Any other 5xx may come after it acted."""
 
-NOT_APPLIED_400 = frozenset({"RequestTimeout", "BadDigest"})
-"""What S3 says with status 400 about a body that stalled or was damaged on its way: the next may arrive."""
+_NOT_APPLIED_CODES = frozenset({"RequestTimeout", "BadDigest", "RequestTimeTooSkewed", "OperationAborted"})
+"""What S3 says, as if it were our fault, about a request that stalled or was damaged on its way, was signed
+too long ago, or came while another was at work: the next one may succeed."""
 
 _CODE = re.compile(r"<Code>([^<]*)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})")
@@ -63,12 +64,12 @@ def _meaning(error: exceptions.BaseError, object_name: str, reason: str) -> Exce
     status = _status(text)
     if isinstance(error, _CONDITION):
         return ConditionFailedError(reason)
+    if not_applied(status, _code(text)):
+        return TransientFault(reason, Applied.NO)
     if isinstance(error, _DENIED):
         return _refused("access denied", object_name, reason, "check the credentials and their rights")
     if status == 416 or _OUT_OF_RANGE.search(text):
         return beyond_end(object_name)
-    if status == 400 and _code(text) in NOT_APPLIED_400:
-        return TransientFault(reason, Applied.NO)
     if isinstance(error, _PERMANENT) or (status is not None and _is_permanent(status)):
         return _refused("the store refused the request", object_name, reason, None)
     return _transient_or_misconfigured(text, status, object_name, reason)
@@ -80,9 +81,14 @@ def _transient_or_misconfigured(text: str, status: int | None, object_name: str,
         return _refused("no request can be made", object_name, reason, action)
     if _CREDENTIALS.search(text):
         return _refused("no credentials", object_name, reason, "pass them as options or set the environment")
-    if status in NOT_APPLIED_STATUS or _NOT_CONNECTED.search(text):
+    if _NOT_CONNECTED.search(text):
         return TransientFault(reason, Applied.NO)
     return TransientFault(reason, Applied.MAYBE)
+
+
+def not_applied(status: int | None, code: str | None) -> bool:
+    """Whether the server says that it did not act. An answer of 200 with an error inside does not."""
+    return status in _NOT_APPLIED_STATUS or (status != 200 and code in _NOT_APPLIED_CODES)
 
 
 def _status(text: str) -> int | None:
@@ -96,7 +102,7 @@ def _code(text: str) -> str | None:
 
 
 def _is_permanent(status: int) -> bool:
-    return 300 <= status < 500 and status not in NOT_APPLIED_STATUS
+    return 300 <= status < 500 and status not in _NOT_APPLIED_STATUS
 
 
 def _missing(object_name: str, reason: str) -> NotFoundError:

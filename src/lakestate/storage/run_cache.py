@@ -315,8 +315,15 @@ def _open_shared(files: EntryFiles) -> int | None:
         descriptor = os.open(files.data, os.O_RDONLY)
     except FileNotFoundError:
         return None
-    # Waits only for an eviction under way, which then leaves us a file without a record.
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        # It is being published or evicted, by somebody who has the entry's lock file: wait there.
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from lakestate.errors import InvalidInputError, MissingExtraError, NotFoundError
-from lakestate.storage.remote_faults import NOT_APPLIED_400, NOT_APPLIED_STATUS
+from lakestate.storage.remote_faults import not_applied
 from lakestate.storage.remote_open import CONNECT_TIMEOUT_MS, endpoint_of
 from lakestate.storage.retry import Applied, TransientFault
 
@@ -123,7 +123,7 @@ def _refusal(error: ClientError, object_name: str, reason: str) -> Exception:
     reason = f"HTTP status {status}: {reason}"
     if code in _MISSING:
         return NotFoundError("no such upload or object", object_name=object_name, found=code)
-    if status in NOT_APPLIED_STATUS or (status == 400 and code in NOT_APPLIED_400):
+    if not_applied(status, code):
         return TransientFault(reason, Applied.NO)
     if 300 <= status < 500:
         return InvalidInputError("the store refused the request", object_name=object_name, found=reason)

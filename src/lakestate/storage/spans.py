@@ -20,6 +20,10 @@ MERGED_BYTES_MAX = 16 << 20
 """Neighbours that are longer together are fetched side by side."""
 
 
+class BeyondEndError(InvalidInputError):
+    """A range is asked for that is not inside the object."""
+
+
 def checked_spans(object_name: str, spans: Sequence[ByteRange]) -> Sequence[ByteRange]:
     """The spans themselves, if each can lie in an object. Stores disagree about empty ranges."""
     for span in spans:
@@ -65,9 +69,9 @@ def cut_span(object_name: str, span: ByteRange, fetched: Sequence[tuple[ByteRang
     raise AssertionError(f"{span} lies in none of the merged spans")
 
 
-def beyond_end(object_name: str, found: str | None = None) -> InvalidInputError:
+def beyond_end(object_name: str, found: str | None = None) -> BeyondEndError:
     """The error for a range that is not inside the object."""
-    return InvalidInputError(
+    return BeyondEndError(
         "the object ends before the range",
         object_name=object_name,
         found=found,

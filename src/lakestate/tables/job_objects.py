@@ -25,6 +25,7 @@ from lakestate.protocol.records import (
     TagRecord,
 )
 from lakestate.protocol.values import Epoch, ObjectRef
+from lakestate.storage.spans import BeyondEndError
 from lakestate.storage.store import ByteRange, Created, Data, ObjectStore, Swapped, Version
 
 R = TypeVar("R", bound=Record)
@@ -97,6 +98,8 @@ class JobObjects:
             return self.store.get_ranges(self.full(ref.path), spans)
         except NotFoundError as cause:
             raise self._missing(ref) from cause
+        except BeyondEndError as cause:
+            raise self._other_size(ref, cause.found or "fewer bytes") from cause
 
     def put_verified(self, ref: ObjectRef, data: Data) -> None:
         """Write an object under a name that is used for nothing else, and see that it is there."""
@@ -122,13 +125,7 @@ class JobObjects:
     def verified(self, ref: ObjectRef, data: Data) -> bytes:
         """The bytes themselves, if they are what the reference says."""
         if len(data) != ref.size_bytes:
-            raise CorruptionError(
-                "object has another size than its reference says",
-                object_name=self.shown(ref.path),
-                found=f"{len(data)} bytes",
-                expected=f"{ref.size_bytes} bytes",
-                action="restore the object, or open an epoch that does not need it",
-            )
+            raise self._other_size(ref, f"{len(data)} bytes")
         checksum = xxhash.xxh3_64_intdigest(data)
         if checksum != ref.checksum:
             raise CorruptionError(
@@ -249,6 +246,15 @@ class JobObjects:
         except NotFoundError:
             return None
         return Versioned(kind.decode(found.data, self.shown(path), self.job_id), found.version)
+
+    def _other_size(self, ref: ObjectRef, found: object) -> CorruptionError:
+        return CorruptionError(
+            "object has another size than its reference says",
+            object_name=self.shown(ref.path),
+            found=found,
+            expected=f"{ref.size_bytes} bytes",
+            action="restore the object, or open an epoch that does not need it",
+        )
 
     def _missing(self, ref: ObjectRef) -> CorruptionError:
         return CorruptionError(

@@ -128,7 +128,7 @@ def open_run(file: FileRef, layout: RunLayout, context: TableContext, upgrade: U
 def _found(cache: RunCache, key: str) -> CachedFile | None:
     try:
         return cache.find(key)
-    except StorageUnavailableError as cause:
+    except (StorageUnavailableError, OSError) as cause:
         _log.warning("the cache cannot be used, and a run is fetched again: %s", cause)
         return None
 
@@ -137,7 +137,7 @@ def _kept(cache: RunCache, key: str, rows: pa.Table) -> None:
     """Fill the cache, which never fails an epoch: the rows are stored, or have been fetched."""
     try:
         cache.open(key, _writer(rows)).close()
-    except LakestateError as cause:
+    except (LakestateError, OSError) as cause:
         _log.warning("a run is not kept in the cache, and will be fetched again: %s", cause)
 
 
