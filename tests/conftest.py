@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from lakestate.testing.s3_server import S3Server
 
@@ -24,6 +26,21 @@ SPARK_TESTS = (
     "integration/test_routing_spark",
     "integration/test_sink_data_source",
 )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure() -> None:
+    """What Hypothesis does unless a test says otherwise: no test fails because the machine is busy.
+
+    The same examples in every ordinary run; a soak looks for new ones.
+    """
+    settings.register_profile(
+        "lakestate",
+        deadline=None,
+        derandomize="SOAK_MINUTES" not in os.environ,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("lakestate")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -24,6 +24,8 @@ from lakestate.storage import ObjectStore, open_store
 if TYPE_CHECKING:
     from tests.support.standalone_cluster import StandaloneCluster
 
+# A cluster, and each wait for it, takes several times as long on a machine that is busy otherwise.
+pytestmark = pytest.mark.timeout(900)
 
 Start = Callable[..., Session]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.racing import Answer, Race, race_processes, race_threads
 
-from lakestate.config import StoreConfig
+from lakestate.config import RetryPolicy, StoreConfig
 from lakestate.storage import ObjectStore, Swapped, open_store
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ THREADS = 32
 PROCESSES = 8
 ROUNDS = {"memory": 60, "local": 60, "s3": 3}
 LANES = {"memory": 1, "local": 1, "s3": 6}
+PATIENT = RetryPolicy(deadline_ms=240_000, attempt_timeout_ms=240_000)
+"""One that gives up its turn at a busy server could not say who has won."""
 
 
 @pytest.fixture(params=["memory", "local", "s3"])
@@ -39,7 +41,7 @@ def config(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> StoreCo
         return StoreConfig(tmp_path.as_uri())
     found = request.getfixturevalue("s3_config")
     assert isinstance(found, StoreConfig)
-    return found
+    return StoreConfig(found.url, found.options, PATIENT)
 
 
 def test_exactly_one_thread_wins(config: StoreConfig, name: str) -> None:

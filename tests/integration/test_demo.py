@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+# Two drivers one after the other take several times as long on a machine that is busy otherwise.
+@pytest.mark.timeout(900)
 def test_the_demo_is_killed_goes_on_and_is_exact(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     run = subprocess.run(
@@ -20,7 +22,7 @@ def test_the_demo_is_killed_goes_on_and_is_exact(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=800,
     )
     assert (run.returncode, run.stderr) == (0, "")
     said = [line.split(", ")[-1] for line in run.stdout.splitlines() if "equal:" in line]

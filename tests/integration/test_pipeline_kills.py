@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
+patient = pytest.mark.timeout(900)
+"""Drivers one after the other take several times as long on a machine that is busy otherwise."""
+
 FILE_ROWS = 60
 USERS = 20
 FILES_AHEAD = 6
@@ -148,10 +151,12 @@ def kill_many_times(job: FedJob, seed: int, driver_kills: int, worker_kills: int
     job.check_result()
 
 
+@patient
 def test_no_row_is_lost_or_there_twice_after_three_killed_drivers(jobs: Any) -> None:
     kill_many_times(jobs(0), 0, driver_kills=3, worker_kills=0)
 
 
+@patient
 def test_no_row_is_lost_or_there_twice_after_twenty_two_killed_workers(
     jobs: Any, spark: SparkSession
 ) -> None:
@@ -219,6 +224,7 @@ def stop_in_an_epoch(job: FedJob, driver: Session) -> None:
     job.feed_until(driver, is_stopped)
 
 
+@patient
 def test_a_driver_that_another_one_overtakes_changes_nothing_awake_or_asleep(jobs: Any) -> None:
     job: FedJob = jobs(3)
     first, second = job.start(), job.standby()

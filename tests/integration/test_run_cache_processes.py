@@ -13,7 +13,7 @@ from pathlib import Path
 from lakestate.storage.run_cache import RunCache
 
 SPAWN = multiprocessing.get_context("spawn")
-DEADLINE_S = 60
+DEADLINE_S = 240
 
 
 def expected(key: str) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,6 +44,12 @@ def stopped_holder(script: str, *arguments: str) -> subprocess.Popen[str]:
     return process
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """Kill a process, and wait for its end: until then it has its locks."""
+    process.kill()
+    process.wait()
+
+
 @pytest.fixture
 def holders() -> Iterator[list[subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
@@ -81,7 +86,7 @@ def test_a_change_that_needs_the_lock_of_a_stopped_process_names_it_and_works_on
         store.compare_and_swap("generation.json", b"2", before.version)
     assert f"found process {holders[0].pid}, which is stopped; let it go on" in str(raised.value)
     assert store.get("generation.json").data == b"1"
-    holders[0].kill()
+    end(holders[0])
     store.compare_and_swap("generation.json", b"2", before.version)
     assert store.get("generation.json").data == b"2"
 
@@ -101,7 +106,7 @@ def test_a_lock_that_a_running_process_never_lets_go_of_is_waited_for_only_so_lo
     assert process.stdout.readline() == "locked\n"
     with pytest.raises(StorageUnavailableError, match=rf"found process {process.pid}; let it go on"):
         store.delete_many(["object"])
-    process.send_signal(signal.SIGKILL)
+    end(process)
     store.delete_many(["object"])
     assert list(store.list()) == []
 
@@ -114,6 +119,6 @@ def test_a_cache_entry_whose_builder_is_stopped_is_not_waited_for_in_silence(
     holders.append(stopped_holder(CACHE_LOCK, lock))
     with pytest.raises(StorageUnavailableError, match=rf"process {holders[0].pid}, which is stopped"):
         cache.open("runs/a.parquet", lambda path: path.write_bytes(b"content"))
-    holders[0].kill()
+    end(holders[0])
     with cache.open("runs/a.parquet", lambda path: path.write_bytes(b"content")) as file:
         assert file.memory_map().read() == b"content"

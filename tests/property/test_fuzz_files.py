@@ -36,7 +36,9 @@ ROWS = 20_000_000
 def fuzzed(kind: str, seed: int, seconds: float, folder: Path) -> str:
     """Run the fuzzer; its last line. What ended it otherwise is a failure, and names its seed."""
     command = [sys.executable, "-m", "tests.support.fuzz_files", kind, str(seed), str(seconds), str(folder)]
-    env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    # Its address space is bounded, and every thread reserves some: not one for each of many processors.
+    few = {"OMP_NUM_THREADS": "2", "MALLOC_ARENA_MAX": "2"}
+    env = os.environ | few | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     tried = (folder / "seed").read_text() if (folder / "seed").exists() else "nothing"
     assert done.returncode == 0, f"{tried} ended it with {done.returncode}:\n{done.stderr[-4000:]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import time
@@ -102,8 +103,13 @@ def test_a_script_of_faults_repeats_exactly_those() -> None:
 
 @pytest.mark.parametrize("lie", [forget_an_interrupted_commit, ignore_a_superseded_attempt])
 def test_a_failure_is_made_small_and_its_command_replays_it(
-    lie: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lie: Callable[[Patch], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    # The command makes the loggers silent; said here, they are not silent for the tests after this one.
+    caplog.set_level(logging.CRITICAL, "lakestate")
     lie(monkeypatch)
     seed = next(seed for seed in count() if run_seed(seed, scenario=harsh(seed)).violation is not None)
     failure = shrunk(seed, harsh(seed))

@@ -59,6 +59,7 @@ def main() -> None:
         .config("spark.executor.extraJavaOptions", QUICK_JVM)
         # Both workers are there before the first epoch, so that both have part in it.
         .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
+        .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "10min")
         .config("spark.cores.max", "2")
     )
     spark = builder.config(map=SPECULATION if speculates else {}).getOrCreate()

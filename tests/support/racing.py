@@ -13,7 +13,7 @@ from lakestate.storage import AlreadyExists, Created, ObjectStore, SwapConflict,
 if TYPE_CHECKING:
     from lakestate.config import StoreConfig
 
-PATIENCE_S = 120
+PATIENCE_S = 240
 
 
 @dataclass(frozen=True, slots=True)

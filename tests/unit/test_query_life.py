@@ -19,7 +19,7 @@ from lakestate.spark import query as query_module
 from lakestate.spark.query import PipelineQuery
 from lakestate.spark.spark_directory import SparkDirectory
 
-DEADLINE_S = 10
+DEADLINE_S = 60
 
 
 class Spark:
@@ -186,16 +186,19 @@ class TestStartingAgain:
         self, query: Start, spark: Spark, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stoppers: list[threading.Thread] = []
+        is_started = threading.Event()
         rebuild = query_module.rebuild
 
         def stopped_meanwhile(directory: Path, files: Any) -> None:
             rebuild(directory, files)
             if spark.launched:
+                is_started.wait(DEADLINE_S)
                 stoppers.append(threading.Thread(target=lambda: running.stop()))
                 stoppers[0].start()
 
         monkeypatch.setattr(query_module, "rebuild", stopped_meanwhile)
         running = query(Driver(AGAIN), batches=1)
+        is_started.set()
         assert ends(running)
         stoppers[0].join(DEADLINE_S)
         assert not stoppers[0].is_alive()

@@ -85,14 +85,14 @@ def test_ranges_arrive_that_take_longer_than_the_deadline() -> None:
 
 def test_only_the_rest_is_asked_for_again() -> None:
     with HttpScript(Server(sent_max=4 * CHUNK)) as server:
-        assert server.store(HASTY).get("run").data == DATA
+        assert server.store(NEVER_CUT).get("run").data == DATA
     assert ranges(server) == [None, "bytes=40000-102399", "bytes=80000-102399"]
     assert [request.headers.get("if-match") for request in server.requests] == [None, '"one"', '"one"']
 
 
 def test_a_small_object_takes_one_request_without_a_range() -> None:
     with HttpScript(Server(data=b"small")) as server:
-        assert server.store(HASTY).get("record").data == b"small"
+        assert server.store(NEVER_CUT).get("record").data == b"small"
     assert ranges(server) == [None]
 
 
@@ -100,7 +100,7 @@ def test_a_small_object_takes_one_request_without_a_range() -> None:
 def test_no_object_is_put_together_from_two(knows_conditions: bool) -> None:
     script = Server(sent_max=6 * CHUNK, replaced_after=1, knows_conditions=knows_conditions)
     with HttpScript(script) as server:
-        stored = server.store(HASTY).get("run")
+        stored = server.store(NEVER_CUT).get("run")
     assert (stored.data, stored.version.token) == (OTHER, '"two"')
 
 
@@ -111,7 +111,7 @@ def test_a_transfer_that_does_not_get_on_is_given_up_with_what_happened() -> Non
         return answer(503) if "range" in request.headers else script(request)
 
     with HttpScript(stuck) as server, pytest.raises(StorageUnavailableError) as caught:
-        server.store(HASTY).get("run")
+        server.store(NEVER_CUT).get("run")
     assert caught.value.summary == "the store answered at first, and then did not get on within 0.6 s"
     assert "credentials" not in str(caught.value)
 

@@ -207,13 +207,15 @@ class S3Server:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that are free now, together with their gRPC ports."""
-    found: list[int] = []
+    """Ports that are free now, together with their gRPC ports, none of which Linux gives to clients."""
+    found: set[int] = set()
     while len(found) < count:
-        port = 20_000 + secrets.randbelow(20_000)
-        if port not in found and _is_free(port) and _is_free(port + GRPC_OFFSET):
-            found.append(port)
-    return found
+        port = 10_000 + secrets.randbelow(12_000)
+        pair = {port, port + GRPC_OFFSET}
+        taken = found | {other + GRPC_OFFSET for other in found}
+        if not pair & taken and all(map(_is_free, pair)):
+            found.add(port)
+    return list(found)
 
 
 def _is_free(port: int) -> bool:
