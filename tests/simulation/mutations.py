@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from lakestate.tables import (
     compact_runs,
     global_keyed_checkpointer,
     global_keyed_compaction,
+    manager,
     run_checkpointer,
 )
 from lakestate.tables.job_objects import JobObjects
@@ -39,6 +41,7 @@ from lakestate.testing.simulation import Scenario, actors, run_seed
 from lakestate.testing.simulation.chance import chance
 
 Patch = pytest.MonkeyPatch
+_AGES: dict[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -298,6 +301,19 @@ def refuse_what_is_complete(patch: Patch) -> None:
     patch.setattr(multipart_objects, "is_made_of", lambda data, parts: False)
 
 
+def refuse_merges_by_age(patch: Patch) -> None:
+    """A merge counts as of what it holds, and not as of the epoch that its files are named after."""
+    patch.setattr(manager, "recognise", lambda path: SimpleNamespace(epoch=_AGES.get(path, 10**9)))
+    stored = global_keyed_compaction._stored
+
+    def remembered(*args: Any) -> Any:
+        files = stored(*args)
+        _AGES.update((file.path, file.epoch) for file in files)
+        return files
+
+    patch.setattr(global_keyed_compaction, "_stored", remembered)
+
+
 MUTATIONS: Sequence[Mutation] = (
     Mutation("publish without reading the fence again", no_fence_before_publishing),
     Mutation("delete without reading the fence again", no_fence_before_deleting),
@@ -329,6 +345,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("collect only the records of epochs", collect_records_only),
     Mutation("abort no upload that is dead", abort_nothing),
     Mutation("refuse an upload that is complete and half cleared", refuse_what_is_complete),
+    Mutation("take a merge for as old as what it holds", refuse_merges_by_age),
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import lakestate as ls
+from lakestate.ambient import SystemAmbient
 from lakestate.coordinator.commit import Committer
 from lakestate.coordinator.epoch_plan import (
     EpochPlan,
@@ -316,6 +317,25 @@ class TestWatermarks:
         engine.watermarks = {"a": 80, "new": 10}
         run(restarted, engine, 2)
         assert [plan.watermark_us for plan in engine.plans] == [None, 70, 70, 70]
+
+
+class TestTimeOfDay:
+    def test_it_never_goes_back_whichever_host_has_the_job(self, job: Job) -> None:
+        engine = Engine(job.backend())
+        for hour in (12, 14, 13, 15):
+            run(job.driver(ls.ParquetBackend(job.url, ambient=Clock(hour))), engine)
+        hours = [plan.processing_time_us // 3_600_000_000 for plan in engine.plans]
+        assert hours == [12, 14, 14, 15]
+
+
+class Clock(SystemAmbient):
+    """A host whose clock stands."""
+
+    def __init__(self, hour: int) -> None:
+        self._now_ms = hour * 3_600_000
+
+    def now_ms(self) -> int:
+        return self._now_ms
 
 
 class TestUpkeep:

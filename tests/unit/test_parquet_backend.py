@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +11,7 @@ import pytest
 from tests.support.table_job import EAGER, TableJob
 
 import lakestate as ls
+from lakestate.ambient import SystemAmbient
 from lakestate.coordinator import parquet_backend
 from lakestate.coordinator.retain import references_of
 from lakestate.errors import ConflictError, FencedError, InvalidInputError
@@ -202,3 +204,52 @@ def test_the_newest_epoch_is_tagged_though_retention_passes_the_one_that_was_lis
     beside = script(job)
     passes_the_newest(monkeypatch, job, "create_tag")
     assert beside.create_tag("job", "release").epoch == job.epoch == 5
+
+
+def test_a_merge_of_a_replicated_table_that_was_quiet_for_long_is_swapped_in() -> None:
+    job = TableJob([TABLE, ls.GlobalKeyedTable("rates", key=str, value=int)])
+    for number in range(3):
+        job.managers[0].global_keyed("rates").insert(f"rate {number}", number)
+        run(job, 1)
+    run(job, 5)
+    job.retain(keep=1)
+    job.compact()
+    job.restart()
+    run(job, 1)
+    assert len(job.backend.load_operator_metadata("job", 9, "op")[0].tables[1].files) == 1
+    assert len(job.opened(job.epoch)[0].global_keyed("rates")) == 3
+    job.close()
+
+
+def test_what_a_later_generation_has_merged_is_no_damage(job: TableJob) -> None:
+    """Subtasks by hand that do not tell their generation."""
+    job.backend.claim("job")
+    run(job, 1)
+    job.compact()
+    job.restart()
+    run(job, 1)
+    assert ls.verify(script(job), "job").is_clean
+
+
+def test_a_host_whose_clock_is_behind_does_not_bring_back_what_has_expired(tmp_path: Path) -> None:
+    table = ls.KeyedTable("t", key="k string", value="n bigint", ttl="1 hour")
+    task = ls.TaskInfo("job", "op")
+    for epoch, minutes in ((1, 0), (2, 61)):
+        backend = ls.ParquetBackend(tmp_path.as_uri(), ambient=Clock(minutes))
+        tables = ls.TableManager.load(task, [table], backend, restore_from=epoch - 1 or None)
+        tables.keyed("t").put(pa.table({"k": [f"in {epoch}"], "n": [epoch]}))
+        done = tables.checkpoint(epoch=epoch, min_epoch=1, watermark=None, then_stop=False)
+        backend.write_checkpoint_metadata("job", epoch, [done])
+    behind = ls.ParquetBackend(tmp_path.as_uri(), ambient=Clock(30))
+    found = ls.TableManager.load(task, [table], behind, restore_from=2).keyed("t")
+    assert pa.Table.from_batches(found.scan())["k"].to_pylist() == ["in 2"]
+
+
+class Clock(SystemAmbient):
+    """A host on which it is so many minutes past the hour."""
+
+    def __init__(self, minutes: int) -> None:
+        self._now_ms = 1_800_000_000_000 + minutes * 60_000
+
+    def now_ms(self) -> int:
+        return self._now_ms

@@ -167,7 +167,7 @@ class JobDriver:
             parent=parent,
             watermark_us=None if parent is None else self._next_watermark(parent),
             min_epoch=Epoch(max(1, epoch - kept + 1)),
-            processing_time_us=self._ambient.now_ms() * 1000,
+            processing_time_us=self._now_ms() * 1000,
             then_stop=then_stop,
             merges={} if self._upkeep is None else self._upkeep.merges(),
         )
@@ -188,10 +188,9 @@ class JobDriver:
             )
         clock = _Clock()
         plan = self.plan(epoch, then_stop=then_stop)
-        started_ms = self._ambient.now_ms()
         result, entries = self._run_unless_fenced(plan, run)
         clock.lap("run")
-        manifest = self._manifest(plan, result, entries, started_ms)
+        manifest = self._manifest(plan, result, entries)
         permit = self._publish(manifest)
         clock.lap("publish")
         if permit is None:
@@ -251,16 +250,14 @@ class JobDriver:
             )
         return entries
 
-    def _manifest(
-        self, plan: EpochPlan, result: EpochResult, entries: tuple[OperatorEntry, ...], started_ms: int
-    ) -> Manifest:
+    def _manifest(self, plan: EpochPlan, result: EpochResult, entries: tuple[OperatorEntry, ...]) -> Manifest:
         return Manifest(
             job_id=self._job.job_id,
             epoch=plan.epoch,
             generation=self.mine.generation,
             parent=None if self.parent is None else self.parent.epoch,
-            started_ms=started_ms,
-            finished_ms=self._ambient.now_ms(),
+            started_ms=plan.processing_time_us // 1000,
+            finished_ms=max(plan.processing_time_us // 1000, self._ambient.now_ms()),
             min_epoch=plan.min_epoch,
             watermark_us=plan.watermark_us,
             status=CompletionStatus.FINAL if plan.then_stop else CompletionStatus.COMPLETE,
@@ -307,6 +304,14 @@ class JobDriver:
         manifest = self._recover()
         assert manifest is not None, "the epoch that stands in our place has a record"
         return manifest
+
+    def _now_ms(self) -> int:
+        """The time of day, which never goes back from epoch to epoch, whichever host's clock tells it.
+
+        What has expired stays so.
+        """
+        now_ms = self._ambient.now_ms()
+        return now_ms if self.parent is None else max(now_ms, self.parent.finished_ms)
 
     def _next_watermark(self, parent: Manifest) -> int | None:
         reached = {source.source: source.watermark_us for source in parent.sources}

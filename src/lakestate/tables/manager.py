@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from lakestate.errors import ConflictError, InvalidInputError, NotFoundError
 from lakestate.protocol.metadata import StateSummary, SubtaskEntry, SubtaskMetadata
+from lakestate.protocol.paths import recognise
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TaskInfo
 from lakestate.tables.backing_store import BackingStore
 from lakestate.tables.context import TableContext
@@ -78,22 +79,24 @@ class TableManager:
         """Empty state, or the state of a published epoch, at any parallelism.
 
         `drop` names stored tables that are given up on purpose. The watermark is the epoch's
-        unless given. Views open their files when they are first used.
+        unless given; the time of day is the host's, and never before the epoch. Views open their files
+        when they are first used.
         """
         _check_names(tables)
-        objects = backend.objects(task.job_id)
+        objects, now_ms = backend.objects(task.job_id), backend.ambient.now_ms()
         if restore_from is None:
             state = fresh(tables)
         else:
             manifest = backend.load_checkpoint_metadata(task.job_id, Epoch(restore_from))
             state = restored(task, tables, manifest, objects, drop)
+            now_ms = max(now_ms, manifest.finished_ms)
         context = TableContext(
             task=task,
             objects=objects,
             cache=backend.cache,
             ambient=backend.ambient,
             watermark_us=state.watermark_us if watermark_us is None else watermark_us,
-            now_us=backend.ambient.now_ms() * 1000 if processing_time_us is None else processing_time_us,
+            now_us=now_ms * 1000 if processing_time_us is None else processing_time_us,
         )
         return cls(context, backend, tables, state)
 
@@ -145,7 +148,8 @@ class TableManager:
             return
         oldest = boundary.record.oldest
         for file in files:
-            if file.epoch < oldest:
+            # By its name, as retention goes: what it holds may count as of an earlier epoch.
+            if (recognise(file.path).epoch or 0) < oldest:
                 raise ConflictError(
                     "retention has passed a merge before it was swapped in",
                     object_name=self._context.objects.shown(file.path),

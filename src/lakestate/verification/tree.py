@@ -212,7 +212,7 @@ def _file_flaws(
     if name.kind is not ObjectKind.DATA or folder not in file.path:
         yield _contradiction(f"the file {file.path}", f"one of …{folder}…")
     # What was merged is named after the epoch that swapped it in, and may count as of an earlier one.
-    elif not file.epoch <= (name.epoch or 0) <= metadata.epoch or file.generation > metadata.generation:
+    elif not file.epoch <= (name.epoch or 0) <= metadata.epoch:
         yield _contradiction(f"{file.path} of epoch {file.epoch}", f"at most epoch {metadata.epoch}")
     if file.state_version > config.state_version:
         yield _contradiction(

@@ -230,10 +230,10 @@ class ActorExecutor(Executor):
             try:
                 failures = fn(*args, **kwargs)
                 for error in (failure.error for failure in failures if failure.error is not None):
-                    self._process.world.judge(self._process, error)
+                    self._process.world.judge(self._process, error, is_beside=True)
                 future.set_result(failures)
             except Exception as error:  # noqa: BLE001 - judged, and handed over
-                self._process.world.judge(self._process, error)
+                self._process.world.judge(self._process, error, is_beside=True)
                 future.set_exception(error)
             except SimulatedCrash as crash:
                 future.set_exception(crash)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakestate.errors import CorruptionError, IncompatibleStateError, LakestateError
+from lakestate.coordinator.job_driver import SupersededAttemptError
+from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, LakestateError
 from lakestate.storage.run_cache import RunCache
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.chance import chance
@@ -108,7 +109,13 @@ class World:
         self.scheduler.stop()
 
     def judge(
-        self, process: Process, error: BaseException, *, is_zombie: bool = False, is_older: bool = False
+        self,
+        process: Process,
+        error: BaseException,
+        *,
+        is_zombie: bool = False,
+        is_older: bool = False,
+        is_beside: bool = False,
     ) -> None:
         """Whether a process may fail like this. Errors outside our tree are bugs anywhere.
 
@@ -117,11 +124,15 @@ class World:
         self.note(f"{process.name} ends: {type(error).__name__}: {error}")
         if not isinstance(error, LakestateError):
             self.fail("an error that nobody meant", f"{process.name}: {type(error).__name__}: {error}")
-        is_unreadable = isinstance(error, CorruptionError | IncompatibleStateError)
+        is_stuck = isinstance(error, CorruptionError | IncompatibleStateError)
+        # Work beside the stream may find that somebody was faster; it is done again.
+        is_stuck |= isinstance(error, ConflictError) and not is_beside
+        # A driver whose attempts are mixed again and again gives up.
+        is_stuck &= not isinstance(error, SupersededAttemptError)
         is_excused = is_zombie or self.scenario.loses_part or self.watch.is_overtaken(process)
         is_excused |= is_older and isinstance(error, IncompatibleStateError)
-        if is_unreadable and not is_excused:
-            self.fail("the driver that has the job cannot read its state", f"{process.name}: {error}")
+        if is_stuck and not is_excused:
+            self.fail("the driver that has the job cannot go on", f"{process.name}: {error}")
 
     def cache_of(self, host: str) -> RunCache | None:
         """The run cache of a host."""
