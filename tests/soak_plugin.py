@@ -21,6 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--soak"):
         os.environ.setdefault("SOAK_MINUTES", "10")
+        _check_environment()
     config.addinivalue_line("markers", "fuzz: hostile input; bounded, and without bound in soak")
 
 
@@ -54,6 +55,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.getoption("--soak") and fuzzing is not None and fuzzing.TRIED:
         tried = fuzzing.TRIED
         terminalreporter.write_line(f"{tried['inputs']:,} hostile inputs, {tried['refused']:,} refused")
+
+
+def _check_environment() -> None:
+    """Once and at the start: a wrong value would else fail in every test, or make a test run nothing."""
+    seeds, minutes = os.environ.get("SEEDS", ""), os.environ["SOAK_MINUTES"]
+    if seeds and not all(_is_number(int, seed) for seed in seeds.removesuffix(",").split(",")):
+        raise pytest.UsageError(f"SEEDS={seeds} is not a list of seeds, as in SEEDS=7,8")
+    if not _is_number(float, minutes) or not float(minutes) > 0:
+        raise pytest.UsageError(f"SOAK_MINUTES={minutes} is not a number of minutes above 0")
+
+
+def _is_number(kind: type[int] | type[float], text: str) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_driven_by_examples(item: pytest.Function) -> bool:

@@ -81,6 +81,10 @@ def buckets(frame: DataFrame) -> DataFrame:
     return frame.selectExpr("cast(n % 5 as int) as bucket", "user")
 
 
+def with_owner(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("*", "struct(upper(user) AS user) AS owner")
+
+
 class TestShapes:
     def test_stages_branches_and_sinks_agree_with_spark_sql(
         self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
@@ -175,6 +179,37 @@ class TestLateRows:
             {"user": "a", "n": 5, "spend": 5.0}
         ]
 
+    @pytest.mark.parametrize(
+        "drawn",
+        [
+            # Before there is a watermark no row can be late.
+            pytest.param(lambda source: source.late_rows(), id="late rows alone"),
+            pytest.param(lambda source: source.transform(lambda f: f.where("1 = 0")), id="none is wanted"),
+            pytest.param(
+                lambda source: source.transform(lambda f: f.sparkSession.createDataFrame([], f.schema)),
+                id="other rows are given",
+            ),
+        ],
+    )
+    def test_rows_that_spark_has_no_need_to_read_are_counted_and_raise_the_watermark(
+        self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend, drawn: Any
+    ) -> None:
+        for number, second in enumerate([0, 100]):
+            row = {"user": "a", "amount": 1.0, "ts": START + timedelta(seconds=second)}
+            write_input(tmp_path / "in", number, pa.Table.from_pylist([row], schema=EVENTS))
+        pipeline = ls.Pipeline("unread", backend, parallelism=2)
+        source = pipeline.source(read_stream(spark, tmp_path / "in"), event_time="ts", delay="10 seconds")
+        drawn(source).sink("out", ParquetSink(f"file://{tmp_path}/out"))
+        seen: list[Any] = []
+
+        class Collect:
+            def on_epoch(self, progress: Any) -> None:
+                seen.append((progress.watermark_us, dict(progress.rows), dict(progress.late_rows)))
+
+        run_available(pipeline, listeners=[Collect()])
+        before_us = int(START.timestamp()) * 1_000_000 - 10_000_000
+        assert seen == [(None, {"source": 1}, {"source": 0}), (before_us, {"source": 1}, {"source": 0})]
+
     def test_a_time_after_the_year_9999_does_not_raise_the_watermark(
         self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
     ) -> None:
@@ -254,10 +289,20 @@ class TestChecks:
                 lambda s: s.key_by("lower(user) AS user").apply("t", Totals()),
                 "a key has the name of a column",
             ),
+            # Not the column `user` beside the struct; and Spark knows columns in any case.
+            (
+                lambda s: s.transform(with_owner).key_by("owner.user").apply("t", Totals()),
+                "a key has the name of a column",
+            ),
+            (
+                lambda s: s.transform(with_owner).key_by("OWNER.user").apply("t", Totals()),
+                "a key has the name of a column",
+            ),
             (lambda s: s.key_by("amount").apply("t", Totals()), "table totals is not keyed like the rows"),
             (lambda s: s.apply("t", Totals()), "rows without key"),
             (lambda s: s.transform(lambda f: f.select("x")).sink("o", ANY_SINK), "a transform does not fit"),
             (lambda s: s.transform(lambda f: 3).sink("o", ANY_SINK), "a transform returns a DataFrame"),
+            (lambda s: s.sink("o", DAILY_SINK), "by event time, but the stream has none"),
             (lambda s: s.key_by("user").apply("n", Named()), "takes two streams"),
             (lambda s: s.key_by("user").apply("t", Totals()).apply("n", Needs()), "needs columns"),
             (lambda s: s.key_by("user").apply("n", Silent()).sink("o", ANY_SINK), "has no output"),
@@ -313,3 +358,4 @@ class Silent(ls.Operator):
 
 
 ANY_SINK = ParquetSink("file:///tmp/lakestate-never-written")
+DAILY_SINK = ParquetSink("file:///tmp/lakestate-never-written", partition_by=[EventTime()])

@@ -42,7 +42,8 @@ def check(total: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
     if total.failed:
         task, _ = total.failed[0]
         told = shrunk(task.seed, task.scenario, task.script)
-        pytest.fail(f"{len(total.failed)} runs broke a promise: {total.failed[:3]}\n{told}", pytrace=False)
+        some = "\n".join(f"{why}\n  replay: {task.command}" for task, why in total.failed[:3])
+        pytest.fail(f"{len(total.failed)} runs broke a promise:\n{some}\n{told}", pytrace=False)
 
 
 @pytest.mark.alone

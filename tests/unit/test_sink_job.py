@@ -320,6 +320,10 @@ def test_clean_up_leaves_what_others_have_begun(tmp_path: Path) -> None:
         (lambda: ParquetSink("file:///x", roll=Roll(past_watermark="1 s")), "not partitioned by event time"),
         (lambda: ParquetSink("file:///x", partition_by=["row", "country", "text"]), "no column is left"),
         (lambda: ParquetSink("file:///x", partition_by=["nowhere"]), "rows do not have: nowhere"),
+        (
+            lambda: ParquetSink("file:///x", partition_by=[EventTime()]),
+            "by event time, but the stream has none",
+        ),
         (lambda: ParquetSink("file:///x", compression="lzo"), "unknown compression"),
         (lambda: JsonLinesSink("file:///x", compression="lz4"), "unknown compression"),
         (lambda: ParquetSink("file:///x", open_files_max=0), "not settings of a file sink"),
@@ -331,6 +335,12 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(InvalidInputError, match=expected):
         sink().check(SCHEMA)
+
+
+@pytest.mark.parametrize(("codec", "level"), [("snappy", 3), ("none", 1), ("gzip", 99), ("gzip", -5)])
+def test_a_level_that_its_codec_does_not_take_is_refused_at_once(codec: str, level: int) -> None:
+    with pytest.raises(InvalidInputError, match=f"not a compression level of this codec: {codec}"):
+        ParquetSink("file:///x", compression=codec, compression_level=level)
 
 
 def test_columns_that_a_format_cannot_hold_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.sink_job import JOB, Attempt, SinkJob, expected_rows, numbered_rows
+from tests.support.sink_job import JOB, Attempt, Rows, SinkJob, expected_rows, numbered_rows
 
 from lakestate.errors import LakestateError
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.file_sink import FileSink
+from lakestate.sinks.json_lines_sink import JsonLinesSink
 from lakestate.sinks.local_output import HiddenFile, LocalOutput
 from lakestate.sinks.parquet_sink import ParquetSink
 from lakestate.sinks.rolling import Roll
@@ -26,6 +28,22 @@ EPOCHS = 4
 PARALLELISM = 2
 ROWS = numbered_rows(200)
 MOMENTS = ("before", "torn", "after")
+
+
+def quiet_after(epochs: int) -> Rows:
+    """Rows in so many epochs, and none in those that follow."""
+    none = numbered_rows(0)
+    return lambda epoch, subtask: (ROWS if epoch <= epochs else none)(epoch, subtask)
+
+
+def parquet(root: Path) -> FileSink:
+    return ParquetSink(
+        f"file://{root}", roll=Roll(bytes="20 KiB", interval=None), kept_row_bytes=2_000, compression="none"
+    )
+
+
+def json_lines(root: Path) -> FileSink:
+    return JsonLinesSink(f"file://{root}", roll=Roll(interval=None))
 
 
 @dataclass
@@ -94,6 +112,7 @@ class CrashingOutput(LocalOutput):
 class Processes:
     root: Path
     steps: Steps = field(default_factory=Steps)
+    sink: Callable[[Path], FileSink] = parquet
     last: CrashingOutput | None = None
 
     def open_sink(self) -> FileSink:
@@ -102,12 +121,7 @@ class Processes:
 
     def open_beside(self) -> FileSink:
         """A sink of a process that runs while others do."""
-        sink = ParquetSink(
-            f"file://{self.root}",
-            roll=Roll(bytes="20 KiB", interval=None),
-            kept_row_bytes=2_000,
-            compression="none",
-        )
+        sink = self.sink(self.root)
         self.last = CrashingOutput(self.root, self.steps)
         sink.__dict__["_local_output"] = self.last
         return sink
@@ -123,24 +137,42 @@ def visible_files(root: Path) -> list[Path]:
     return [file for file in root.rglob("*") if file.is_file() and not hidden & set(file.parts)]
 
 
-def check_promises(root: Path, epochs: int = EPOCHS) -> None:
-    tables = [pq.read_table(file, columns=["row"]) for file in visible_files(root)]
-    rows = sorted(number for table in tables for number in table["row"].to_pylist())
-    assert rows == expected_rows(ROWS, epochs, PARALLELISM)
+def rows_in(file: Path) -> list[int]:
+    if file.suffix == ".json":
+        return [json.loads(line)["row"] for line in file.read_text().splitlines()]
+    return pq.read_table(file, columns=["row"])["row"].to_pylist()
+
+
+def check_promises(root: Path, rows: Rows = ROWS) -> None:
+    found = sorted(number for file in visible_files(root) for number in rows_in(file))
+    assert found == expected_rows(rows, EPOCHS, PARALLELISM)
     assert LocalOutput(root).hidden_files() == []
 
 
-def test_each_row_is_in_one_file_after_a_crash_at_any_step(tmp_path: Path) -> None:
-    processes = Processes(tmp_path / "whole")
-    SinkJob(processes.open_sink, ROWS, PARALLELISM).run_to(EPOCHS)
-    check_promises(processes.root)
-    assert {*processes.steps.done} == {"create", "reopen", "append", "sync", "publish"}
+STEPS = {"create", "reopen", "append", "sync", "publish"}
+
+
+@pytest.mark.parametrize(
+    ("sink", "rows", "steps"),
+    [
+        pytest.param(parquet, ROWS, STEPS, id="parquet"),
+        # Its files are finished without another byte, and what they are copies of is removed.
+        pytest.param(json_lines, quiet_after(2), {*STEPS, "remove"}, id="JSON lines that end quietly"),
+    ],
+)
+def test_each_row_is_in_one_file_after_a_crash_at_any_step(
+    tmp_path: Path, sink: Callable[[Path], FileSink], rows: Rows, steps: set[str]
+) -> None:
+    processes = Processes(tmp_path / "whole", sink=sink)
+    SinkJob(processes.open_sink, rows, PARALLELISM).run_to(EPOCHS)
+    check_promises(processes.root, rows)
+    assert {*processes.steps.done} == steps
     for number, name in enumerate(processes.steps.done):
         for moment in MOMENTS:
-            crashing = Processes(tmp_path / f"{number}-{moment}", Steps(number, moment))
-            SinkJob(crashing.open_sink, ROWS, PARALLELISM).run_to(EPOCHS)
+            crashing = Processes(tmp_path / f"{number}-{moment}", Steps(number, moment), sink)
+            SinkJob(crashing.open_sink, rows, PARALLELISM).run_to(EPOCHS)
             try:
-                check_promises(crashing.root)
+                check_promises(crashing.root, rows)
             except AssertionError as error:
                 raise AssertionError(f"crash {moment} step {number}: {name}") from error
 
@@ -174,6 +206,30 @@ def test_a_zombie_cannot_change_what_its_successor_wrote(
         step()
     job.clean_up()
     check_promises(tmp_path)
+
+
+@pytest.mark.parametrize("opens", range(4))
+@pytest.mark.parametrize("writes", range(4))
+def test_a_file_that_is_finished_without_another_byte_takes_nothing_of_a_zombie(
+    tmp_path: Path, opens: int, writes: int
+) -> None:
+    quiet = quiet_after(1)
+    job = SinkJob(Processes(tmp_path, sink=json_lines).open_beside, ROWS, PARALLELISM)
+    job.run_epoch()
+    zombie = job.attempt(0)
+    job.rows = quiet
+    views = [job.attempt(subtask).finish(then_stop=True) for subtask in range(PARALLELISM)]
+    steps = [partial(job.publish, views), job.commit, job.clean_up, lambda: None]
+    for number, step in enumerate(steps):
+        # A writer of JSON lines opens its file when it is given rows, and writes at the end.
+        with suppress(LakestateError):
+            if number == opens:
+                zombie.writer.write(zombie.batch)
+            if number == max(opens, writes):
+                zombie.writer.finish(then_stop=False)
+        step()
+    job.clean_up()
+    check_promises(tmp_path, quiet)
 
 
 def test_an_attempt_that_had_finished_is_not_harmed_by_one_that_began_later(tmp_path: Path) -> None:

@@ -180,9 +180,13 @@ def _made_anew(operator: Operator, views: Mapping[str, object]) -> Operator:
     subtask, or of an attempt that was thrown away, into another.
     """
     attributes = {name: value for name, value in vars(operator).items() if name not in views}
-    # A module cannot be copied, and need not be.
-    memo = {id(value): value for value in attributes.values() if isinstance(value, ModuleType)}
     fresh = copy.copy(operator)
+    # A module cannot be copied, and need not be.
+    memo: dict[int, object] = {
+        id(value): value for value in attributes.values() if isinstance(value, ModuleType)
+    }
+    # A bound method among the attributes, or whatever else leads back, leads to the operator at work.
+    memo[id(operator)] = fresh
     for name, value in attributes.items():
         try:
             vars(fresh)[name] = copy.deepcopy(value, memo)

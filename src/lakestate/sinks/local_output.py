@@ -3,8 +3,9 @@
 Several processes may believe that a hidden file is theirs: an attempt that was given up may still
 run. A file is therefore appended to only under its lock, and only if it is exactly as long as the
 checkpoint says; otherwise the bytes of the checkpoint are copied to a new file. So bytes that some
-checkpoint refers to are never overwritten, cut off or followed by anybody else's. A checksum that is
-carried on from epoch to epoch says at the end whether the file that is shown is what was written.
+checkpoint refers to are never overwritten or cut off, and a finished file, which has another length or
+another name than the checkpoint says, is never appended to. A checksum that is carried on from epoch to
+epoch says at the end whether the file that is shown is what was written.
 """
 
 from __future__ import annotations
@@ -103,9 +104,19 @@ class LocalOutput:
         if _locked(descriptor) and os.fstat(descriptor).st_size == position:
             return file
         try:
-            return self._copied(file, otherwise)
+            return self.copied(file, otherwise)
         finally:
             os.close(descriptor)
+
+    def copied(self, source: HiddenFile, temporary: str) -> HiddenFile:
+        """A new hidden file with the bytes of another up to its position."""
+        target = self.create(temporary)
+        try:
+            _copy(source, target)
+        except BaseException:
+            target.close()
+            raise
+        return target
 
     def publish(self, temporary: str, path: str, size_bytes: int, crc32: int | None = None) -> None:
         """Show a finished file under its own name. Doing it again is success.
@@ -167,23 +178,23 @@ class LocalOutput:
         with writing(str(path)):
             path.unlink(missing_ok=True)
 
-    def _copied(self, source: HiddenFile, temporary: str) -> HiddenFile:
-        target = self.create(temporary)
-        while target.position < source.position:
-            missing = min(COPY_CHUNK_BYTES, source.position - target.position)
-            data = os.pread(source.descriptor, missing, target.position)
-            if not data:
-                raise _too_short(source.path, target.position, source.position)
-            target.append(data)
-        # What was copied is what the checkpoint refers to, or will be found not to be.
-        target.crc32 = source.crc32
-        return target
-
     def _hidden(self, temporary: str) -> Path:
         name = checked_path(temporary)
         if "/" in name:
             raise CorruptionError("not the name of a hidden file", object_name=name)
         return self._open / name
+
+
+def _copy(source: HiddenFile, target: HiddenFile) -> None:
+    while target.position < source.position:
+        missing = min(COPY_CHUNK_BYTES, source.position - target.position)
+        with reading(str(source.path)):
+            data = os.pread(source.descriptor, missing, target.position)
+        if not data:
+            raise _too_short(source.path, target.position, source.position)
+        target.append(data)
+    # What was copied is what the checkpoint refers to, or will be found not to be.
+    target.crc32 = source.crc32
 
 
 def _locked(descriptor: int) -> bool:

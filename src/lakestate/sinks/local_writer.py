@@ -36,24 +36,29 @@ class LocalDestinations:
     def begin(self, path: str) -> Destination:
         """A new file."""
         temporary = path.rpartition("/")[2]
-        return LocalDestination(self._output.create(temporary))
+        return LocalDestination(self._output, self._output.create(temporary))
 
     def resume(self, path: str, place: Place) -> Destination:
         """A file that goes on."""
         if isinstance(place, UploadPlace):
             raise moved_output(path, place, str(self._output.root))
         copy = copy_name(path.rpartition("/")[2], self._attempt)
-        return LocalDestination(self._output.reopen(place.temporary, place.position, place.crc32, copy))
+        file = self._output.reopen(place.temporary, place.position, place.crc32, copy)
+        in_place = file.path.name == place.temporary
+        return LocalDestination(self._output, file, copy if in_place else None)
 
     def close(self) -> None:
         """There is no background work."""
 
 
 class LocalDestination:
-    """One hidden file in one epoch."""
+    """One hidden file in one epoch. With a name for a `copy`, others know the file from the checkpoint."""
 
-    def __init__(self, file: HiddenFile) -> None:
+    def __init__(self, output: LocalOutput, file: HiddenFile, copy: str | None = None) -> None:
+        self._output = output
         self._file = file
+        self._copy = copy
+        self._found_bytes = file.position
 
     @property
     def size_bytes(self) -> int:
@@ -68,6 +73,8 @@ class LocalDestination:
     def accept_all(self, writer: BatchBufferingWriter) -> None:
         """Append the rest and let go of the file: an epoch may finish more than can be open."""
         self.accept(writer)
+        if self._copy is not None and self._file.position == self._found_bytes:
+            self._move_to(self._copy)
         self._let_go()
 
     def checkpoint(self) -> Place:
@@ -86,6 +93,16 @@ class LocalDestination:
     def abandon(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def _move_to(self, copy: str) -> None:
+        """Finish the file under a name of its own, because nothing was appended to it.
+
+        It is as long as the checkpoint says, so a late attempt would take it for open, and append to
+        it after it was finished or even shown. Another name for the same file would not help.
+        """
+        found = self._file
+        self._file = self._output.copied(found, copy)
+        found.close()
 
     def _let_go(self) -> None:
         self._file.sync()

@@ -45,6 +45,8 @@ class ParquetSettings:
             raise InvalidInputError(
                 "unknown compression", found=repr(self.compression), expected=", ".join(COMPRESSIONS)
             )
+        if self.compression_level is not None:
+            _check_level(self.compression, self.compression_level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,21 @@ def merged_metadata(footers: Sequence[bytes]) -> pq.FileMetaData:
     for other in others:
         first.append_row_groups(other)
     return first
+
+
+def _check_level(compression: str, level: int) -> None:
+    """Refuse what the codec refuses. It is asked, because some take levels beyond those they name."""
+    try:
+        pq.write_table(
+            pa.table({"n": [0]}), pa.BufferOutputStream(), compression=compression, compression_level=level
+        )
+    except (TypeError, ValueError, OverflowError, OSError) as cause:
+        raise InvalidInputError(
+            "not a compression level of this codec",
+            object_name=compression,
+            found=f"level {level!r}: {cause}",
+            action="give another level, or none",
+        ) from cause
 
 
 def _writer(file: pa.NativeFile, rows: pa.Table, settings: ParquetSettings) -> pq.ParquetWriter:

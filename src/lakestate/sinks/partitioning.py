@@ -44,7 +44,7 @@ class Partitioning:
         return min(patterns, key=lambda each: each.end_us(0), default=None)
 
     def check(self, schema: pa.Schema, event_time: str | None) -> None:
-        """Refuse rows that cannot be partitioned so. Without an event time that part is not checked."""
+        """Refuse rows that cannot be partitioned so, or do not have the event time that they should."""
         for name in self.columns:
             if schema.get_field_index(name) < 0:
                 raise InvalidInputError(
@@ -55,7 +55,9 @@ class Partitioning:
             check_partition_type(name, schema.field(name).type)
         if len(set(self.columns)) != len(self.columns):
             raise InvalidInputError("a partition column is given twice", found=", ".join(self.columns))
-        if self.event_time is not None and event_time is not None:
+        if self.event_time is not None:
+            required_event_time(event_time)
+        if event_time is not None:
             _check_event_time(schema, event_time)
 
     def split(self, batch: pa.RecordBatch, event_time: str | None) -> list[tuple[str, pa.RecordBatch]]:
@@ -94,7 +96,7 @@ def required_event_time(event_time: str | None) -> str:
     if event_time is None:
         raise InvalidInputError(
             "files are partitioned by event time, but the stream has none",
-            action="declare the stream's event-time column",
+            action="declare the event-time column at the source, and keep it up to the sink",
         )
     return event_time
 

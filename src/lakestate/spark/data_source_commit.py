@@ -110,15 +110,21 @@ def finish_files(**options: Any) -> list[str]:
             action="give the same checkpointLocation, or stateLocation and jobId, as the query has",
         )
     job = OpenedJob(read, _stored_schema(newest))
+    # Before the job is claimed: what cannot be finished so must not stop a query that runs.
+    job.check()
     reached = BatchPosition.reached_by(newest)
     driver = _driver(job, newest, (), None)
     try:
         driver.start()
         if epoch_id(driver.parent) != epoch_id(newest):
-            raise _overtaken(job, driver.parent)
+            raise _not_finished(job, driver.parent)
         if not writers_with_open_files(newest):
             return []
-        driver.run_epoch(driver.next_epoch(), lambda plan: _result(job, plan, (), reached), then_stop=True)
+        outcome = driver.run_epoch(
+            driver.next_epoch(), lambda plan: _result(job, plan, (), reached), then_stop=True
+        )
+        if not isinstance(outcome, EpochFinished):
+            raise _not_finished(job, driver.parent)
     finally:
         driver.stop()
     assert driver.parent is not None
@@ -228,13 +234,25 @@ def _stored_schema(manifest: Manifest) -> pa.Schema:
 
 
 def _overtaken(job: OpenedJob, newest: Manifest | None) -> ConflictError:
-    found = "no epoch" if newest is None else f"epoch {newest.epoch} of generation {newest.generation}"
     return ConflictError(
         "another driver has published an epoch since this batch was planned",
         object_name=job.state,
-        found=found,
+        found=_shown(newest),
         action="let only one query write with this state; start it again, and the batch is written again",
     )
+
+
+def _not_finished(job: OpenedJob, newest: Manifest | None) -> ConflictError:
+    return ConflictError(
+        "a query has published a batch while its files were to be finished; they are still open",
+        object_name=job.state,
+        found=_shown(newest),
+        action="stop the query, and finish them again",
+    )
+
+
+def _shown(newest: Manifest | None) -> str:
+    return "no epoch" if newest is None else f"epoch {newest.epoch} of generation {newest.generation}"
 
 
 class _Never(Executor):

@@ -44,7 +44,7 @@ class EpochRunner:
         frames = EpochFrames(self._pipeline, plan, batch)
         try:
             reports = self._run_stages(frames)
-            observed = {name: dict(seen.get) for name, seen in frames.observations.items()}
+            observed = frames.counts()
         except (PySparkException, Py4JError) as failure:
             raise task_failure(failure) from failure
         finally:

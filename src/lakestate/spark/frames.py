@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, Observation
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
@@ -47,8 +49,7 @@ class EpochFrames:
         self._raw: dict[int, DataFrame] = {}
         self._kept: list[DataFrame] = []
         self._batch = batch
-        self.observations: dict[str, Observation] = {}
-        """What is counted while rows of a source flow by."""
+        self._observations: list[tuple[SourceNode, Observation]] = []
         if batch is not None and len(pipeline.graph.sources) > 1:
             self._batch = self._keep(batch)
 
@@ -56,6 +57,18 @@ class EpochFrames:
         """Let go of what was kept."""
         for frame in self._kept:
             frame.unpersist()
+
+    def counts(self) -> dict[str, dict[str, Any]]:
+        """What was counted of each source while its rows flowed by, after all stages have run.
+
+        Where Spark finds that nothing comes of a source's rows, it reads none of them. But its offsets
+        move on all the same, and so must its watermark: then the rows are counted in a job of their own.
+        """
+        return {
+            node.name: _seen_by(observation)
+            or self._raw[id(node)].agg(*self._counts(node)).collect()[0].asDict()
+            for node, observation in self._observations
+        }
 
     def output(self, stage: CompiledStage) -> DataFrame:
         """What the tasks of a stage give back. Exported rows are kept, and read again later."""
@@ -130,7 +143,8 @@ class EpochFrames:
         # The rows of a single source without event time are counted by the first stage, for less.
         is_counted = node.event_time is not None or len(self._pipeline.graph.sources) > 1
         if is_counted and self._batch is not None:
-            observation = self.observations[node.name] = Observation()
+            observation = Observation()
+            self._observations.append((node, observation))
             frame = frame.observe(observation, *self._counts(node))
         self._raw[id(node)] = self._keep(frame) if id(node) in self._pipeline.forks else frame
         return self._raw[id(node)]
@@ -214,6 +228,19 @@ class EpochFrames:
         kept = frame.persist()
         self._kept.append(kept)
         return kept
+
+
+def _seen_by(observation: Observation) -> dict[str, Any] | None:
+    """What an observation has counted; None if no job has run over it, or Spark has cut it out of all."""
+    # `get` waits for such a job, which may be for ever: a transform need not use the rows it is given.
+    assert observation._jo is not None, "it is part of a frame"
+    if not observation._jo.future().isCompleted():
+        return None
+    try:
+        return dict(observation.get) or None
+    except (PySparkException, Py4JError):
+        # Spark cannot hand over the row without columns that it leaves for an observation it has cut out.
+        return None
 
 
 def _has_no_hash(type_: str) -> bool:

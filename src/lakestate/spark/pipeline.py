@@ -198,8 +198,8 @@ class Pipeline:
         self._check_stored(self._backend.newest_checkpoint(self._job_id), drop)
         pipeline = compiled(self._graph, schemas, self._parallelism, self._backend)
         check_speculation(session, pipeline)
-        directory = SparkDirectory(None if spark_checkpoint is None else Path(spark_checkpoint), self._job_id)
         driver = self._driver(pipeline)
+        directory = SparkDirectory(None if spark_checkpoint is None else Path(spark_checkpoint), self._job_id)
         try:
             parent = driver.start()
             self._check_stored(parent, drop)

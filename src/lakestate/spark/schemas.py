@@ -138,7 +138,7 @@ def with_key(frame: DataFrame, node: KeyByNode) -> tuple[DataFrame, tuple[str, .
         names.append(added)
         if added not in frame.columns:
             frame = keyed
-        elif not _is_plain(column, added):
+        elif not _is_plain(column, added, frame):
             raise InvalidInputError(
                 "a key has the name of a column that is something else",
                 object_name=str(key),
@@ -148,10 +148,15 @@ def with_key(frame: DataFrame, node: KeyByNode) -> tuple[DataFrame, tuple[str, .
     return frame, tuple(names)
 
 
-def _is_plain(column: SparkColumn, name: str) -> bool:
+def _is_plain(column: SparkColumn, name: str, frame: DataFrame) -> bool:
     """True of the column itself, which Spark shows by its name, perhaps qualified."""
     shown = str(column).removeprefix("Column<'").removesuffix("'>")
-    return shown == name or (shown.endswith(f".{name}") and shown.replace(".", "").isidentifier())
+    if shown == name:
+        return True
+    # A field of a struct is shown the same way; Spark knows columns in any case.
+    columns = {known.lower() for known in frame.columns}
+    is_qualified = shown.endswith(f".{name}") and shown.replace(".", "").isidentifier()
+    return is_qualified and shown.partition(".")[0].lower() not in columns
 
 
 def spark_ddl(schema: StructType) -> str:

@@ -5,26 +5,38 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 
+from lakestate.errors import InvalidInputError
 from lakestate.testing.simulation.chance import chance
 from lakestate.testing.simulation.exhaustive import PAIRED, pairs_of_crashes, single_faults
-from lakestate.testing.simulation.faults import Mishap, parsed_script
-from lakestate.testing.simulation.run import run_seed
+from lakestate.testing.simulation.faults import Mishap, Script, parsed_script
+from lakestate.testing.simulation.run import RunResult, run_seed
 from lakestate.testing.simulation.scenario import Scenario
 from lakestate.testing.simulation.shrink import shrunk
 from lakestate.testing.simulation.sweep import Journal, Sweep, Task, sweep
 
 SEEDS_TOLD = 500
+FAILURES_TOLD = 20
+BROKEN = 1
+NOT_AS_ASKED = 2
+"""What argparse ends with too: the command could not do what it was told."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one of the commands; 1 if a promise was broken."""
-    given = _parser().parse_args(arguments)
+    """Run one of the commands; 1 if a promise was broken, 2 if it could not be run as asked."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
     logging.getLogger("lakestate").setLevel(logging.CRITICAL)
-    return {"replay": _replay, "soak": _soak, "exhaustive": _exhaustive}[given.command](given)
+    # Only what was given is read in here: an error of a run is a finding, and keeps its traceback.
+    try:
+        run = {"replay": _replay, "soak": _soak, "exhaustive": _exhaustive}[given.command](given)
+    except (InvalidInputError, OSError) as error:
+        parser.error(str(error))
+    return run()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -39,40 +51,89 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--shrink", action="store_true", help="look for the smallest failure")
     soak = commands.add_parser("soak", help="run seeds until stopped")
     soak.add_argument("--first", type=int, default=0)
-    soak.add_argument("--seeds", type=int, help="how many; without end if not given")
+    soak.add_argument("--seeds", type=_positive, help="how many; without end if not given")
     soak.add_argument("--journal", type=Path, help="keep the figures here, and go on from what is there")
     every = commands.add_parser("exhaustive", help="a fault at every store call of a small history")
     every.add_argument("--pairs", action="store_true", help="two crashes, at every pair of calls")
-    every.add_argument("--share", type=int, default=1, help="every so many-th first and second")
+    every.add_argument("--share", type=_positive, default=1, help="every so many-th first and second")
     for command in (soak, every):
-        command.add_argument("--processes", type=int, default=2)
+        command.add_argument("--processes", type=_positive, default=2)
     return parser
 
 
-def _replay(given: argparse.Namespace) -> int:
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def _replay(given: argparse.Namespace) -> Callable[[], int]:
     scenario = Scenario.drawn(chance(given.seed, "scenario"))
     for setting in given.set:
         scenario = scenario.changed(setting)
     script = None if given.faults is None else parsed_script(given.faults)
-    if given.shrink:
-        print(shrunk(given.seed, scenario, script))
-        return 1
-    result = run_seed(given.seed, scenario=scenario, script=script, traced=True)
+    return partial(_made_small if given.shrink else _replayed, given.seed, scenario, script)
+
+
+def _replayed(seed: int, scenario: Scenario, script: Script | None) -> int:
+    result = run_seed(seed, scenario=scenario, script=script, traced=True)
     print("\n".join(result.trace))
     print(result.violation or f"no promise was broken in {result.steps} store calls")
-    return int(result.violation is not None)
+    return _outcome(result, script)
 
 
-def _soak(given: argparse.Namespace) -> int:
+def _made_small(seed: int, scenario: Scenario, script: Script | None) -> int:
+    result = run_seed(seed, scenario=scenario, script=script)
+    if result.violation is not None:
+        print(shrunk(seed, scenario, script))
+    else:
+        print(f"seed {seed} breaks no promise: there is nothing to shrink")
+    return _outcome(result, script)
+
+
+def _outcome(result: RunResult, script: Script | None) -> int:
+    """A broken promise weighs most: it may have ended the run before the other faults could strike."""
+    idle = list(_idle(result, script or {}))
+    print(*idle, sep="\n", end="\n" if idle else "")
+    if result.violation is not None:
+        return BROKEN
+    return NOT_AS_ASKED if idle else 0
+
+
+def _idle(result: RunResult, script: Script) -> Iterator[str]:
+    """The faults that did not strike, and why: the run says nothing about them."""
+    for call, mishap in sorted(script.items()):
+        if call not in result.struck:
+            operation = result.calls.get(call)
+            why = "there was no such call" if operation is None else f"it cannot at a {operation.value}"
+            yield f"{call}={mishap.name.lower()} did not strike: {why}"
+
+
+def _soak(given: argparse.Namespace) -> Callable[[], int]:
     seeds = count(given.first) if given.seeds is None else range(given.first, given.first + given.seeds)
     journal = None if given.journal is None else Journal(given.journal)
-    told = _progress()
-    return _told(sweep(map(Task, seeds), processes=given.processes, journal=journal, progress=told))
+    return partial(_swept, map(Task, seeds), given.processes, journal)
 
 
-def _exhaustive(given: argparse.Namespace) -> int:
+def _exhaustive(given: argparse.Namespace) -> Callable[[], int]:
     tasks = pairs_of_crashes(PAIRED, given.share) if given.pairs else single_faults(tuple(Mishap))
-    return _told(sweep(tasks, processes=given.processes, progress=_progress()))
+    return partial(_swept, tasks, given.processes)
+
+
+def _swept(tasks: Iterator[Task], processes: int, journal: Journal | None = None) -> int:
+    total = sweep(tasks, processes=processes, journal=journal, progress=_progress())
+    print(total)
+    if not total.failed:
+        return 0
+    print(*map(_failure, total.failed[:FAILURES_TOLD]), sep="\n")
+    task, _ = total.failed[0]
+    print(f"\nthe first of them in its smallest form:\n{shrunk(task.seed, task.scenario, task.script)}")
+    return BROKEN
+
+
+def _failure(failed: tuple[Task, str]) -> str:
+    task, why = failed
+    return f"seed {task.seed}: {why}\n  replay: {task.command}"
 
 
 def _progress() -> Callable[[Sweep], None]:
@@ -82,22 +143,10 @@ def _progress() -> Callable[[Sweep], None]:
     def progress(so_far: Sweep) -> None:
         nonlocal failures
         if so_far.runs % SEEDS_TOLD == 0 or len(so_far.failed) > failures:
-            print(so_far.summary, *(f"\n  {task.seed}: {why}" for task, why in so_far.failed[failures:]))
-            sys.stdout.flush()
+            print(so_far.summary, *map(_failure, so_far.failed[failures:]), sep="\n", flush=True)
             failures = len(so_far.failed)
 
     return progress
-
-
-def _told(total: Sweep) -> int:
-    print(total)
-    if not total.failed:
-        return 0
-    for task, why in total.failed[:20]:
-        print(f"seed {task.seed} {task.script or ''}: {why}")
-    task, _ = total.failed[0]
-    print(f"\nthe first of them in its smallest form:\n{shrunk(task.seed, task.scenario, task.script)}")
-    return 1
 
 
 if __name__ == "__main__":

@@ -6,11 +6,13 @@ of the call, so that a run can be repeated with exactly these faults, or with fe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from random import Random
 
+from lakestate.errors import InvalidInputError
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.chance import chance
 
@@ -76,6 +78,7 @@ class CallId:
 
 Script = Mapping[CallId, Mishap]
 _DRAWN = tuple(Mishap)
+_FAULT = re.compile(r"(?P<actor>[^:=]+):(?P<number>[1-9][0-9]*)=(?P<kind>[a-z_]+)", re.IGNORECASE | re.ASCII)
 _WRITES_ONLY = frozenset((Mishap.REQUEST_LOST, Mishap.ANSWER_LOST, Mishap.LATE, Mishap.TWICE))
 
 
@@ -123,11 +126,18 @@ def parsed_script(text: str) -> dict[CallId, Mishap]:
     >>> parsed_script("d1:17=crash_after,d2:3=late")[CallId("d2", 3)].name
     'LATE'
     """
-    script = {}
+    script: dict[CallId, Mishap] = {}
     for item in filter(None, text.split(",")):
-        where, _, what = item.partition("=")
-        actor, _, number = where.rpartition(":")
-        script[CallId(actor, int(number))] = Mishap[what.upper()]
+        parts = _FAULT.fullmatch(item)
+        mishap = None if parts is None else Mishap.__members__.get(parts["kind"].upper())
+        if parts is None or mishap is None:
+            kinds = ", ".join(each.name.lower() for each in Mishap)
+            form = f"actor:call=kind, as in d1:17=late; the kinds are {kinds}"
+            raise InvalidInputError("not a fault", object_name=item, expected=form)
+        call = CallId(parts["actor"], int(parts["number"]))
+        if call in script:
+            raise InvalidInputError("two faults at one call", object_name=str(call), expected="one")
+        script[call] = mishap
     return script
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.compaction import CompactionPolicy
+from lakestate.protocol.key_ranges import PARALLELISM_MAX
 from lakestate.testing.simulation.faults import FaultRates
 
 EAGER = CompactionPolicy(files_min=2, files_max=3, size_floor_bytes=1)
@@ -18,6 +19,26 @@ RELAXED = CompactionPolicy(files_min=3, files_max=5, size_floor_bytes=1)
 _POLICIES = {"eager": EAGER, "partial": PARTIAL, "relaxed": RELAXED, "none": None}
 _DECISIONS = ("superseded", "second_driver")
 """The rates that count even if every fault at a store call is given."""
+_RATES = ("switch_rate", *_DECISIONS)
+_OPTIONAL = ("sink_parallelism", "upgrade_at")
+_MANY = 1_000_000
+_RANGES = {
+    "rows": (1, _MANY),
+    "rows_per_epoch": (1, _MANY),
+    "drivers": (0, _MANY),
+    "parallelism": (1, PARALLELISM_MAX),
+    "sink_parallelism": (1, PARALLELISM_MAX),
+    "keep_epochs": (1, _MANY),
+    "upgrade_at": (0, _MANY),
+    "page_size": (1, _MANY),
+    "part_bytes": (1, _MANY),
+    "roll_bytes": (1, _MANY),
+    "tags": (0, _MANY),
+    "readers": (0, _MANY),
+    "sinks": (1, 2),
+    "patience_min": (0, _MANY),
+} | dict.fromkeys(_RATES, (0, 1))
+"""Least and most. Beyond these a run proves nothing, or breaks a promise that nobody made."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +129,8 @@ class Scenario:
             raise InvalidInputError(
                 "no such setting", object_name=name, expected=", ".join(sorted(self._settings()))
             )
-        try:
-            value = ast.literal_eval(text)
-            changes: dict[str, Any] = {name: _POLICIES[value] if name == "compaction" else value}
-        except (ValueError, SyntaxError, KeyError) as cause:
-            raise InvalidInputError("not a value of this setting", object_name=name, found=text) from cause
+        value = _parsed(name, text)
+        changes: dict[str, Any] = {name: _POLICIES[value] if name == "compaction" else value}
         if name in _DECISIONS:
             changes = {"rates": replace(self.rates, **changes)}
         return replace(self, **changes)
@@ -121,3 +139,45 @@ class Scenario:
         found = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "rates"}
         found["compaction"] = next(name for name, each in _POLICIES.items() if each == self.compaction)
         return found | {name: getattr(self.rates, name) for name in _DECISIONS}
+
+
+def _parsed(name: str, text: str) -> Any:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as cause:
+        raise _not_a_value(name, text) from cause
+    if not _is_value(name, value):
+        raise _not_a_value(name, text)
+    return value
+
+
+def _is_value(name: str, value: Any) -> bool:
+    if name == "compaction":
+        return isinstance(value, str) and value in _POLICIES
+    if name not in _RANGES:
+        return isinstance(value, bool)
+    if name == "parallelism":
+        return isinstance(value, tuple) and bool(value) and all(_is_in_range(name, each) for each in value)
+    return (value is None and name in _OPTIONAL) or _is_in_range(name, value)
+
+
+def _is_in_range(name: str, value: Any) -> bool:
+    least, most = _RANGES[name]
+    # True is a number to Python, and not to whoever wrote it.
+    is_number = isinstance(value, float | int if name in _RATES else int) and not isinstance(value, bool)
+    return is_number and least <= value <= most
+
+
+def _not_a_value(name: str, text: str) -> InvalidInputError:
+    if name == "compaction":
+        expected = "one of " + ", ".join(map(repr, _POLICIES))
+    elif name not in _RANGES:
+        expected = "True or False"
+    else:
+        least, most = _RANGES[name]
+        number = f"{'a number' if name in _RATES else 'a whole number'} from {least} to {most}"
+        expected = f"(2, 1) or the like, each {number}" if name == "parallelism" else number
+        expected += " or None" if name in _OPTIONAL else ""
+    return InvalidInputError(
+        "not a value of this setting", object_name=name, found=text or "nothing", expected=expected
+    )

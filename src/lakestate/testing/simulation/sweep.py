@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import multiprocessing
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
-from lakestate.testing.simulation.faults import Mishap, Script
+import lakestate
+from lakestate.errors import InvalidInputError
+from lakestate.testing.simulation.chance import chance
+from lakestate.testing.simulation.faults import Mishap, Script, shown_script
 from lakestate.testing.simulation.run import RunResult, run_seed
 from lakestate.testing.simulation.scenario import Scenario
 
@@ -32,6 +38,21 @@ class Task:
     scenario: Scenario | None = None
     script: Script | None = None
 
+    @property
+    def command(self) -> str:
+        """What repeats it, for a shell.
+
+        >>> Task(7).command
+        'python -m lakestate.testing.simulation replay 7'
+        """
+        arguments = ["replay", str(self.seed)]
+        if self.script is not None:
+            arguments += ["--faults", shown_script(self.script)]
+        if self.scenario is not None:
+            drawn = Scenario.drawn(chance(self.seed, "scenario"))
+            arguments += [part for change in self.scenario.changes_from(drawn) for part in ("--set", change)]
+        return f"python -m lakestate.testing.simulation {shlex.join(arguments)}"
+
 
 @dataclass
 class Sweep:
@@ -43,6 +64,8 @@ class Sweep:
     counts: Counter[str] = field(default_factory=Counter)
     failed: list[tuple[Task, str]] = field(default_factory=list)
     cpu_s: float = 0.0
+    is_scripted: bool = False
+    """Whether runs had faults of their own: many of them are then of one seed."""
 
     @property
     def faults(self) -> int:
@@ -57,12 +80,14 @@ class Sweep:
         self.counts += other.counts
         self.failed += other.failed
         self.cpu_s += other.cpu_s
+        self.is_scripted |= other.is_scripted
 
     @property
     def summary(self) -> str:
         """What was survived, in one line."""
+        runs = f"{self.runs:,} {'runs' if self.is_scripted else 'seeds'}"
         return (
-            f"{self.runs:,} seeds, {self.steps:,} steps, {self.crashes:,} crashes and {self.faults:,} faults "
+            f"{runs}, {self.steps:,} steps, {self.crashes:,} crashes and {self.faults:,} faults "
             f"survived, {len(self.failed)} failed; {self.cpu_s:,.0f} s of CPU"
         )
 
@@ -74,16 +99,44 @@ class Sweep:
 
 
 class Journal:
-    """A file with the sum of every chunk of seeds that is done: a long sweep goes on where it was stopped."""
+    """A file with the sum of every chunk of seeds that is done: a long sweep goes on where it was stopped.
+
+    What other code has survived says nothing about this code: its figures are not added to.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._code = own_code()
         self._done: set[int] = set()
         self.total = Sweep()
-        for line in path.read_text().splitlines() if path.exists() else ():
-            entry = msgspec.json.decode(line, type=_Entry)
+        # Opened for writing too: an hour later would be late to find that it cannot be.
+        with path.open("a+b") as file:
+            file.seek(0)
+            lines = file.read().splitlines()
+        for number, line in enumerate(lines, 1):
+            entry = self._entry(number, line)
             self._done.update(entry.seeds)
             self.total.add(entry.sweep())
+
+    def _entry(self, number: int, line: bytes) -> _Entry:
+        try:
+            entry = msgspec.json.decode(line, type=_Entry)
+        except ValueError as cause:
+            raise InvalidInputError(
+                "not a journal of a sweep",
+                object_name=f"{self._path}, line {number}",
+                found=cause,
+                action="remove the line if it was cut off, or name another file",
+            ) from cause
+        if entry.code != self._code:
+            raise InvalidInputError(
+                "this journal is of other code",
+                object_name=str(self._path),
+                found=f"code {entry.code or 'unknown'} in line {number}",
+                expected=f"code {self._code}",
+                action="name another file, or remove this one: its figures are not of the code as it is",
+            )
+        return entry
 
     def is_done(self, task: Task) -> bool:
         """Whether the seed has been run."""
@@ -93,7 +146,8 @@ class Journal:
         """Write a chunk down."""
         failed = [(task.seed, why) for task, why in sweep.failed]
         seeds = [task.seed for task in tasks]
-        entry = _Entry(seeds, sweep.steps, sweep.crashes, dict(sweep.counts), failed, sweep.cpu_s)
+        counts = dict(sweep.counts)
+        entry = _Entry(seeds, sweep.steps, sweep.crashes, counts, failed, sweep.cpu_s, self._code)
         with self._path.open("ab") as file:
             file.write(msgspec.json.encode(entry) + b"\n")
 
@@ -105,10 +159,26 @@ class _Entry(msgspec.Struct):
     counts: dict[str, int]
     failed: list[tuple[int, str]]
     cpu_s: float
+    code: str = ""
 
     def sweep(self) -> Sweep:
         failed = [(Task(seed), why) for seed, why in self.failed]
         return Sweep(len(self.seeds), self.steps, self.crashes, Counter(self.counts), failed, self.cpu_s)
+
+
+@cache
+def own_code() -> str:
+    """The digest of this package, taken once: a process goes on with what it has, whatever is edited."""
+    return code_digest(Path(lakestate.__file__).parent)
+
+
+def code_digest(root: Path) -> str:
+    """Of a package: the names and contents of all its Python files."""
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        for part in (path.relative_to(root).as_posix().encode(), path.read_bytes()):
+            digest.update(len(part).to_bytes(8) + part)
+    return digest.hexdigest()[:16]
 
 
 def sweep(
@@ -155,7 +225,8 @@ def run_tasks(tasks: list[Task]) -> Sweep:
 
 def _summed(task: Task, result: RunResult, cpu_s: float) -> Sweep:
     failed = [] if result.violation is None else [(task, str(result.violation))]
-    return Sweep(1, result.steps, result.crashes, result.counts, failed, cpu_s)
+    is_scripted = task.script is not None
+    return Sweep(1, result.steps, result.crashes, result.counts, failed, cpu_s, is_scripted)
 
 
 def _chunks(tasks: Iterator[Task]) -> Iterator[list[Task]]:
