@@ -23,7 +23,7 @@ import lakestate as ls
 from lakestate.errors import CorruptionError
 from lakestate.tables import run_files
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
-from lakestate.tables.run_parquet import decode_run
+from lakestate.tables.run_parquet import decode_run, encode_run
 
 pytestmark = pytest.mark.fuzz
 
@@ -80,6 +80,13 @@ def test_a_file_of_more_rows_than_its_reference_says_is_refused_before_it_is_dec
         decode_run(data, "bomb.parquet", 5)
     assert pa.total_allocated_bytes() - before < 1 << 20
     assert pa.default_memory_pool().max_memory() - peak < 1 << 20
+
+
+def test_good_files_of_equal_values_are_tiny_too_so_no_file_is_refused_for_that() -> None:
+    rows = pa.table({"k": range(200), "v": ["x" * 100_000] * 200})
+    data = encode_run(rows, {})
+    assert data.size < rows.nbytes // 5000
+    assert decode_run(data, "good.parquet", 200).equals(rows)
 
 
 def test_a_cached_run_that_is_none_is_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:

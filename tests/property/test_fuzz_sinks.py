@@ -102,9 +102,10 @@ def test_committing_hostile_pre_commits_to_a_directory_is_refused_or_stays_below
     with tempfile.TemporaryDirectory() as folder:
         victim = Path(folder) / "victim"
         victim.write_bytes(b"mine")
-        committer = FileCommitter(None, LocalOutput(Path(folder) / "out"))
-        decodes_or_refuses(lambda: committer.commit("job", Epoch(1), [data]))
-        decodes_or_refuses(lambda: committer.clean_up("job", Epoch(1), [data]))
+        root = Path(folder) / "out"
+        committer = FileCommitter(None, LocalOutput(root))
+        decodes_or_refuses(lambda: committer.commit("job", Epoch(1), [data]), root)
+        decodes_or_refuses(lambda: committer.clean_up("job", Epoch(1), [data]), root)
         assert victim.read_bytes() == b"mine"
         assert {path.name for path in Path(folder).iterdir()} <= {"victim", "out"}
 
@@ -246,7 +247,7 @@ def test_a_local_file_goes_on_from_its_record_or_refuses_it(record: CurrentFileR
             finally:
                 writer.abandon()
 
-        decodes_or_refuses(recovered)
+        decodes_or_refuses(recovered, root)
         assert victim.read_bytes() == b"mine"
         assert {path.name for path in Path(folder).iterdir()} == {"victim", "out"}
 

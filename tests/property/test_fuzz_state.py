@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -84,7 +85,7 @@ class ForgedJob:
         decodes_or_refuses(lambda: recover(self.objects, mine))
         for index in range(parallelism):
             task = ls.TaskInfo("job", "op", index, parallelism)
-            decodes_or_refuses(lambda task=task: self._read(task))
+            decodes_or_refuses(lambda task=task: self._read(task), Path(self.job._folder.name))
 
     def _read(self, task: ls.TaskInfo) -> None:
         manager = ls.TableManager.load(task, TABLES, self.job.backend, ls.Epoch(1))

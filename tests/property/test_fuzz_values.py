@@ -190,7 +190,8 @@ def test_sparks_files_are_put_back_below_their_directory_or_refused(files: list[
     decodes_or_refuses(lambda: source_offsets(kept, Epoch(8), 1))
     decodes_or_refuses(lambda: following(kept, Epoch(9)))
     with tempfile.TemporaryDirectory() as folder:
-        decodes_or_refuses(lambda: rebuild(Path(folder) / "spark", kept))
+        root = Path(folder) / "spark"
+        decodes_or_refuses(lambda: rebuild(root, kept), root)
         assert [path.name for path in Path(folder).iterdir()] in ([], ["spark"])
 
 

@@ -175,6 +175,18 @@ def test_a_value_of_a_gibibyte_in_a_keyed_table(jobs: Any, tell: Tell) -> None:
     tell("restored and read")
 
 
+def test_a_key_of_100_megabytes(jobs: Any, tell: Tell) -> None:
+    job = jobs(ls.KeyedTable("t", key="k string", value="n bigint"))
+    key = "x" * 100_000_000
+    rows = pa.table({"k": [key, f"{key[1:]}y", "short"], "n": [1, 2, 3]})
+    job.managers[0].keyed("t").put(rows)
+    job.checkpoint()
+    tell("checkpoint of two")
+    job.restart()
+    assert job.managers[0].keyed("t").get(rows.select(["k"])).column("n").to_pylist() == [1, 2, 3]
+    tell("restored and found")
+
+
 def test_a_value_of_a_gibibyte_in_a_global_keyed_table(jobs: Any, tell: Tell) -> None:
     job = jobs(ls.GlobalKeyedTable("g", key=str, value=bytes))
     value = bytes(GIB)

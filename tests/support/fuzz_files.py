@@ -3,7 +3,8 @@
     python -m tests.support.fuzz_files parquet 17 10 /tmp/folder
 
 Native code reads these files, and a bug in it would end the process: whoever started this one sees
-that, and finds the file that did it in the folder. Ends with a line that says what was tried.
+that, and finds the file that did it in the folder. Whatever runs code or writes elsewhere than in the
+folder ends it too. Ends with a line that says what was tried.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
+from tests.support.fuzzing import peak_bytes, watched
 from tests.support.table_job import TableJob
 from tests.support.thrift_mutation import with_changed_footer, with_changed_page_header
 
@@ -173,7 +175,8 @@ def tried(target: Target, kind: str, choose: random.Random, folder: Path) -> str
         (folder / "tried").write_bytes(data)
         use_it = lambda: open_cached(target, data, folder / "cache")  # noqa: E731
     try:
-        use_it()
+        with watched(folder):
+            use_it()
     except LakestateError as refusal:
         return f"refused: {type(refusal).__name__}"
     return "read"
@@ -197,7 +200,7 @@ def main() -> None:
     faulthandler.enable()
     target = Target()
     target.open_parquet(target.data, random.Random(0))
-    idle_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    idle_bytes = peak_bytes()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     outcomes: Counter[str] = Counter()
     ends_s = time.monotonic() + seconds
@@ -207,7 +210,7 @@ def main() -> None:
         (folder / "seed").write_text(f"{kind} {number}")
         outcomes[tried(target, kind, random.Random(number), folder)] += 1
         number += 1
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - idle_bytes
+        used = peak_bytes() - idle_bytes
         assert used < RESIDENT_BYTES_MAX, f"it took {used >> 20} MiB"
     print(f"{kind}: {number - seed} files from seed {seed}, {dict(outcomes)}, {used >> 20} MiB at most")
 

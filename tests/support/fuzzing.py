@@ -1,24 +1,34 @@
 """Hostile bytes: valid ones with something wrong, found by chance or made with knowledge of the format.
 
 What decodes bytes from storage gets them from here, and may do two things only: return a value, or
-raise an error of our own tree, soon. `decodes_or_refuses` is that promise.
+raise an error of our own tree, soon and in little memory. It runs nothing, and writes nothing outside
+of its root. `decodes_or_refuses` is that promise.
 """
 
 from __future__ import annotations
 
 import os
+import resource
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from msgspec._utils import get_class_annotations
 
 from lakestate.errors import LakestateError
 
 SECONDS_MAX = 5.0
 """Far more than any of these small inputs takes, on a machine that is busy."""
+
+MEMORY_BYTES_MAX = 200 << 20
+"""Likewise; the inputs have a few kilobytes."""
 
 TRIED: Counter[str] = Counter()
 """What this process has tried; told at the end of a soak."""
@@ -40,19 +50,121 @@ TEXTS = ["", ".", "..", "/", "/etc/passwd", "../../x", "a/../b", "a\\b", "\x00",
 TEXTS += ["x" * 2000, "9" * 5000, "1e400", "nan", "00", "struct<a:int", "decimal(99,99)", ".lakestate/x"]
 
 
-def decodes_or_refuses(decode: Callable[[], Any]) -> Any:
-    """What `decode` returns, or None if it refuses; anything else than these two is a bug."""
-    started_s = time.perf_counter()
+def decodes_or_refuses(decode: Callable[[], Any], root: Path | None = None) -> Any:
+    """What `decode` returns, or None if it refuses; anything else than these two is a bug.
+
+    Files may be written below `root` only.
+    """
     TRIED["inputs"] += 1
+    forget_peak()
+    before_bytes = peak_bytes()
+    started_s = time.perf_counter()
     try:
-        return decode()
+        with watched(root):
+            return decode()
     except LakestateError as refusal:
         TRIED["refused"] += 1
         str(refusal).encode(errors="surrogatepass")
         return None
     finally:
         took_s = time.perf_counter() - started_s
+        took_bytes = peak_bytes() - before_bytes
         assert took_s < SECONDS_MAX, f"it took {took_s:.1f} s"
+        assert took_bytes < MEMORY_BYTES_MAX, f"it took {took_bytes >> 20} MiB"
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had since `forget_peak`; where there is no /proc, ever.
+
+    Not `ru_maxrss` alone: that of a process begins with that of whoever started it.
+    """
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return used if sys.platform == "darwin" else used << 10
+    return int(status.split("VmHWM:")[1].split()[0]) << 10
+
+
+def forget_peak() -> None:
+    """Begin anew with what is used now, where the system can do that."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+RUNS = {
+    "exec", "compile", "code.__new__", "marshal.loads", "pickle.find_class", "ctypes.dlopen",
+    "subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn",
+    "pty.spawn", "socket.connect", "socket.bind",
+}  # fmt: skip
+"""Audit events of whatever runs code or reaches out."""
+
+CHANGES = {
+    "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "shutil.rmtree",
+}  # fmt: skip
+"""Audit events of changes of files, whose first arguments are paths; and `open`, which may be one."""
+
+READS_TYPES = get_class_annotations.__code__
+"""Evaluates the annotations of a class, which are source and no data."""
+
+OPEN_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+_noticed: list[str] | None = None
+_root: str | None = None
+
+
+@contextmanager
+def watched(root: Path | None = None) -> Iterator[None]:
+    """Fails if what is done inside runs code, reaches out, or changes files that are not below `root`.
+
+    Each is stopped as well, and told at the end even if the error was swallowed. Native code is not seen.
+    """
+    global _noticed, _root
+    assert _noticed is None, "one watch at a time"
+    noticed: list[str] = []
+    _noticed, _root = noticed, None if root is None else os.path.realpath(root)
+    try:
+        yield
+    finally:
+        _noticed = _root = None
+        assert not noticed, f"it did what nothing that reads may do: {'; '.join(noticed)}"
+
+
+def _notice(event: str, arguments: tuple[Any, ...]) -> None:
+    noticed = _noticed
+    if noticed is None or not _is_forbidden(event, arguments) or _is_of_ours():
+        return
+    noticed.append(f"{event} {arguments!r:.200}")
+    raise AssertionError(f"{event} is not allowed here")
+
+
+def _is_forbidden(event: str, arguments: tuple[Any, ...]) -> bool:
+    if event == "open":
+        path, _, flags = arguments
+        return bool(flags & OPEN_TO_WRITE) and _is_outside(path)
+    return event in RUNS or (event in CHANGES and any(_is_outside(path) for path in arguments[:2]))
+
+
+def _is_outside(path: object) -> bool:
+    """True for a path that is not below the root. What is no path was opened before."""
+    if not isinstance(path, str | bytes | os.PathLike):
+        return False
+    real = os.path.realpath(os.fsdecode(path))
+    return _root is None or os.path.commonpath([_root, real]) != _root
+
+
+def _is_of_ours() -> bool:
+    """True if what runs is our own source, at its first use: a module that is imported, a class's types."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_code is READS_TYPES:
+            return True
+        frame = frame.f_back
+    return False
+
+
+# A hook stays for as long as the process does.
+sys.addaudithook(_notice)
 
 
 @st.composite

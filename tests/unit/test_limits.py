@@ -13,6 +13,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -31,6 +32,7 @@ from lakestate.protocol.retention import RetentionPlan, RetentionPolicy, Retenti
 from lakestate.protocol.values import Epoch
 from lakestate.tables import global_keyed_files, value_codec, value_limits, wide_text
 from lakestate.tables.run_parquet import encode_run, long_columns
+from lakestate.tables.schema import arrow_type
 from lakestate.tables.wide_text import narrowed_column, one_array
 from lakestate.testing.faults import Fault, FaultyStore, Operation
 
@@ -311,6 +313,49 @@ class TestKeysAndValues:
         with pytest.raises(InvalidInputError, match=r"table g cannot store a value: key 'large'"):
             manager.checkpoint(1, 1, None, False)
         assert not any("/g-" in path for path in objects_of(job) - before)
+
+    @pytest.mark.parametrize(
+        ("type_", "longest", "too_long"),
+        [
+            ("array<string>", ["x" * 500, "y" * 500], ["x" * 500, "y" * 501]),
+            ("struct<a:string,b:binary>", {"a": "x" * 999, "b": b"y"}, {"a": "x" * 999, "b": b"yy"}),
+            ("map<string,string>", [("key", "x" * 997)], [("key", "x" * 998)]),
+            ("array<struct<tags:array<string>>>", [{"tags": ["x"]}] * 1000, [{"tags": ["x"]}] * 1001),
+            ("array<tinyint>", [1] * 1000, [1] * 1001),
+        ],
+    )
+    def test_a_nested_value_is_as_long_as_all_that_is_in_it(
+        self, jobs: Any, monkeypatch: pytest.MonkeyPatch, type_: str, longest: Any, too_long: Any
+    ) -> None:
+        monkeypatch.setattr(value_limits, "VALUE_BYTES_MAX", 1000)
+        view = jobs([ls.KeyedTable("t", key="k bigint", value=f"v {type_}")]).managers[0].keyed("t")
+        column = pa.array([longest, None, longest, too_long], arrow_type(type_))
+        rows = pa.table({"k": range(4), "v": column})
+        with pytest.raises(InvalidInputError, match=r"a value is too long: v; found 1,001 bytes"):
+            view.put(rows)
+        # Each row counts for itself, and what was cut off does not count.
+        view.put(rows.slice(0, 3))
+        assert view.get(pa.table({"k": [2]})).column("v").to_pylist() == [longest]
+
+    def test_long_nested_values_are_stored_without_statistics_and_come_back(self) -> None:
+        tags = pa.array([["x" * (32 << 10)] * 2, None, ["short"]])
+        rows = pa.table({"k": [1, 2, 3], "v": tags})
+        assert long_columns([rows]) == {"v"}
+        file = pq.ParquetFile(pa.BufferReader(encode_run(rows, {})))
+        columns = [file.metadata.row_group(0).column(number) for number in range(2)]
+        assert [column.is_stats_set for column in columns] == [True, False]
+        assert file.read().to_pylist() == rows.to_pylist()
+
+    def test_more_text_than_an_arrow_array_counts_is_refused_in_one_call(self, jobs: Any) -> None:
+        job = jobs([ls.KeyedTable("t", key="k bigint", value="v binary")])
+        size = 720 << 20
+        # At its full size, and yet in no memory: pages that nobody has written are not there.
+        buffers = [None, pa.py_buffer(np.array([0, size], np.int32)), pa.py_buffer(bytes(size))]
+        value = pa.Array.from_buffers(pa.binary(), 1, buffers)
+        rows = pa.table({"k": range(3), "v": pa.chunked_array([value] * 3)})
+        with pytest.raises(InvalidInputError, match=r"too many bytes at once: v; found 2,26\d,\d+,\d+ bytes"):
+            job.managers[0].keyed("t").put(rows)
+        assert job.managers[0].keyed("t").count() == 0
 
     def test_entries_are_stored_in_chunks_that_arrow_can_count(
         self, jobs: Any, monkeypatch: pytest.MonkeyPatch

@@ -6,10 +6,15 @@ would fail inside of them, at a checkpoint, when the rows cannot be refused any 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakestate.errors import InvalidInputError
+from lakestate.tables.arrow_buffers import value_offsets
 
 VALUE_BYTES_MAX = (1 << 30) + 64
 """1 GiB, and what an encoding adds to it."""
@@ -19,14 +24,42 @@ LONG_BYTES = 64 << 10
 
 
 def longest_bytes(column: pa.ChunkedArray | pa.Array) -> int:
-    """The length of the longest value of a column of text or bytes; 0 of any other column.
+    """The length of the longest text, bytes or nested value of a column; 0 of a column of other types.
+
+    A nested value has the length of all that is in it: the pages of Parquet begin with whole rows.
 
     >>> longest_bytes(pa.array(["a", None, "abc"])), longest_bytes(pa.array([1, 2]))
     (3, 0)
+    >>> longest_bytes(pa.array([["a", "bc"], None, ["de"]]))
+    3
     """
-    if not is_text(column.type) or not len(column):
+    if is_text(column.type):
+        return pc.max(pc.binary_length(column)).as_py() or 0
+    if not pa.types.is_nested(column.type):
         return 0
-    return pc.max(pc.binary_length(column)).as_py() or 0
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return max((int(np.diff(_bytes_before(chunk)).max()) for chunk in chunks if len(chunk)), default=0)
+
+
+def _bytes_before(array: pa.Array) -> npt.NDArray[np.int64]:
+    """How many bytes lie before each row, and before the end: of text and of numbers, at any depth.
+
+    What is null counts with what it takes in memory.
+    """
+    if is_text(array.type):
+        return value_offsets(array).astype(np.int64)
+    if pa.types.is_struct(array.type):
+        return _summed(array.flatten(), len(array))
+    if not pa.types.is_nested(array.type):
+        width: int = -(-array.type.bit_width // 8)
+        return np.arange(len(array) + 1, dtype=np.int64) * width
+    parts = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
+    before: npt.NDArray[np.int64] = _summed(parts, len(parts[0]))[value_offsets(array)]
+    return before
+
+
+def _summed(arrays: Sequence[pa.Array], row_count: int) -> npt.NDArray[np.int64]:
+    return sum(map(_bytes_before, arrays), start=np.zeros(row_count + 1, np.int64))
 
 
 def check_values(column: pa.Array, name: str, what: str) -> None:

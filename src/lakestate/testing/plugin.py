@@ -7,8 +7,13 @@ made small and printed with the command that repeats it.
 
 from __future__ import annotations
 
+import argparse
+import copy
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
@@ -16,16 +21,22 @@ from random import Random
 import pytest
 
 from lakestate.config import duration_us
-from lakestate.errors import InvalidInputError
-from lakestate.operators.operator import Operator, state_tables
+from lakestate.errors import InvalidInputError, OperatorError
+from lakestate.operators.operator import Operator, TwoInputOperator, state_tables
 from lakestate.tables.global_keyed import GlobalKeyedTable
+from lakestate.testing.operator_harness import OperatorHarness
 from lakestate.testing.simulation.chance import chance
+from lakestate.testing.simulation.faults import FaultRates
 from lakestate.testing.simulation.job import Row, SimulatedJob
-from lakestate.testing.simulation.run import run_seed
+from lakestate.testing.simulation.run import JobOf, RunResult, run_seed
 from lakestate.testing.simulation.scenario import Scenario
-from lakestate.testing.simulation.shrink import shrunk
+from lakestate.testing.simulation.shrink import Failure, shrunk
 
 SEEDS_DEFAULT = 25
+TAINTED = "histories that passed before now fail: the operator keeps state in its module or class"
+UNDISTURBED = (
+    "no fault is needed: the oracle is wrong, or the operator is, which may keep state in its module or class"
+)
 StateOracle = Callable[[Sequence[Row], int | None], Mapping[str, Sequence[Row]]]
 OutputOracle = Callable[[Sequence[Row]], Sequence[Row]]
 
@@ -33,8 +44,8 @@ OutputOracle = Callable[[Sequence[Row]], Sequence[Row]]
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How many histories, or which one."""
     group = parser.getgroup("lakestate")
-    group.addoption("--simulation-seeds", type=int, default=None, help="histories in each simulation test")
-    group.addoption("--simulation-seed", type=int, default=None, help="run only this history, and show it")
+    group.addoption("--simulation-seeds", type=_count, default=None, help="histories in each simulation test")
+    group.addoption("--simulation-seed", type=int, default=None, help="run only this history")
 
 
 class OperatorJob(SimulatedJob):
@@ -45,34 +56,88 @@ class OperatorJob(SimulatedJob):
         make: Callable[[], Operator],
         rows: Sequence[Row],
         *,
-        key: Sequence[str] | None = None,
+        key: Sequence[str] | str | None = None,
         state: StateOracle | None = None,
         output: OutputOracle | None = None,
-        ignored: Collection[str] = (),
+        ignored: Collection[str] | str = (),
         event_time: str | None = None,
         delay: str = "0 seconds",
     ) -> None:
-        key = key or _key_of(make())
+        operator = _made(make)
+        key = _names(key) if key else _key_of(operator)
         _check_rows(rows, [*key, *([event_time] if event_time else [])])
         super().__init__(rows, key)
         self._make = make
         self._state = state
         self._output = output
-        self.ignored = frozenset(ignored)
+        self._tables = frozenset(operator.tables())
+        self.ignored = frozenset(_names(ignored))
         self.event_time = event_time
         self.delay_us = duration_us(delay)
+        # Times that are none are refused here, not in the middle of a history.
+        self.source_watermark_us(len(self.rows))
+        self._check_comparable(operator)
+
+    def first(self, count: int) -> OperatorJob:
+        """The same job with so many rows, and the schema of all."""
+        cut = copy.copy(self)
+        cut.rows = self.rows[:count]
+        return cut
 
     def operator(self, attempt: str, version: int) -> Operator:
         """A new operator; users' jobs are not upgraded."""
-        return self._make()
+        return self.called(self._make)
 
     def state(self, rows: Sequence[Row], watermark_us: int | None) -> Mapping[str, Sequence[Row]] | None:
         """What the user's oracle says."""
-        return None if self._state is None else self._state(rows, watermark_us)
+        return None if self._state is None else self.called(self._tables_of, self._state, rows, watermark_us)
 
     def output(self, rows: Sequence[Row]) -> Sequence[Row] | None:
         """What the user's oracle says."""
-        return None if self._output is None else self._output(rows)
+        return None if self._output is None else self.called(self._output_of, self._output, rows)
+
+    def _tables_of(
+        self, oracle: StateOracle, rows: Sequence[Row], watermark_us: int | None
+    ) -> dict[str, list[Row]]:
+        tables = oracle(rows, watermark_us)
+        if not isinstance(tables, Mapping) or set(tables) != self._tables:
+            raise InvalidInputError(
+                "the oracle of the state must answer for every table of the operator, and for no other",
+                found=", ".join(map(str, tables)) if isinstance(tables, Mapping) and tables else repr(tables),
+                expected=", ".join(sorted(self._tables)),
+            )
+        return {name: self._listed(f"table {name}", found) for name, found in tables.items()}
+
+    def _output_of(self, oracle: OutputOracle, rows: Sequence[Row]) -> list[Row]:
+        return self._listed("output", oracle(rows))
+
+    def _listed(self, what: str, rows: Iterable[Row]) -> list[Row]:
+        """Rows of an oracle, if they are rows that can be compared."""
+        listed = list(rows) if isinstance(rows, Iterable) else [rows]
+        for row in listed:
+            if not isinstance(row, Mapping):
+                raise InvalidInputError(
+                    "an oracle must answer with rows", object_name=what, found=repr(row), expected="dicts"
+                )
+        Counter(self.comparable(listed))
+        return listed
+
+    def _check_comparable(self, operator: Operator) -> None:
+        """A test that compares nothing would pass whatever happens."""
+        if self._state is not None and not self._tables:
+            raise InvalidInputError("an oracle for the state of an operator without tables")
+        if self._output is not None and not operator.output_columns:
+            raise InvalidInputError("an oracle for the output of an operator that declares none")
+        configs = [table.config for table in state_tables(operator)]
+        declared = [column for config in configs for column in (*config.key_columns, *config.value_columns)]
+        known = {column.name for column in (*declared, *operator.output_columns)}.union(*self.rows)
+        unknown = self.ignored - known
+        if unknown:
+            raise InvalidInputError(
+                "columns to ignore that are nowhere",
+                found=", ".join(sorted(unknown)),
+                expected=f"some of {', '.join(sorted(known))}",
+            )
 
 
 @dataclass(frozen=True)
@@ -101,10 +166,10 @@ class SurviveFaults:
         operator: Callable[[], Operator],
         rows: Sequence[Row],
         *,
-        key: Sequence[str] | None = None,
+        key: Sequence[str] | str | None = None,
         state: StateOracle | None = None,
         output: OutputOracle | None = None,
-        ignored: Collection[str] = (),
+        ignored: Collection[str] | str = (),
         event_time: str | None = None,
         delay: str = "0 seconds",
         seeds: int = SEEDS_DEFAULT,
@@ -113,8 +178,9 @@ class SurviveFaults:
 
         `state(rows, watermark_us)` and `output(rows)` are given the rows of the source up to some
         offset, in order, and answer what each table holds and what the operator has yielded so
-        far. Both are compared as bags of rows. Within an epoch rows of different keys come in
-        any order. Output is compared as JSON gives it back.
+        far: for every table of the operator, by its name, and for no other. Both are compared
+        as bags of rows. Within an epoch rows of different keys come in any order. Output is
+        compared as JSON gives it back.
         """
         if state is None and output is None:
             raise InvalidInputError("nothing to compare with", expected="an oracle for state or output")
@@ -128,33 +194,74 @@ class SurviveFaults:
             event_time=event_time,
             delay=delay,
         )
-        chosen = range(self.seeds or seeds) if self.only is None else [self.only]
+        count = seeds if self.seeds is None else self.seeds
+        if count < 1:
+            raise InvalidInputError("no history to run", found=f"seeds={count}", expected="at least 1")
         with _quiet():
-            for seed in chosen:
-                self._run(seed, job)
+            for seed in range(count) if self.only is None else [self.only]:
+                found = _run(seed, job)
+                if found.violation is not None:
+                    pytest.fail(self._told(found, job), pytrace=False)
 
-    def _run(self, seed: int, job: OperatorJob) -> None:
-        scenario = _scenario(seed, job)
-
-        def job_of(random: Random, scenario: Scenario) -> SimulatedJob:
-            return job
-
-        if run_seed(seed, scenario=scenario, job_of=job_of).violation is None:
-            return
-        failure = shrunk(seed, scenario, job_of=job_of)
-        told = str(failure).replace(failure.command, f"pytest '{self.test}' --simulation-seed {seed}")
-        pytest.fail(told, pytrace=False)
+    def _told(self, found: RunResult, job: OperatorJob) -> str:
+        """All about a failure, in its smallest form."""
+        if f"[{OperatorError.code}]" in str(found.violation):
+            _run_undisturbed(job)
+        seed = found.seed
+        failure = shrunk(seed, _scenario(seed, job), job_of=_job_of(job), found=found)
+        has_before = self.only is None and seed > 0
+        is_tainted = has_before and failure.is_repeatable and _is_tainted(seed, job)
+        option = f"--simulation-seed {seed}"
+        if is_tainted or (has_before and not failure.is_repeatable):
+            # With what the histories before it have left in the process.
+            option = f"--simulation-seeds {seed + 1}"
+        remarks = _remarks(failure, job, is_tainted=is_tainted)
+        return failure.told(f"pytest {shlex.quote(self.test)} {option}", *remarks)
 
 
 @pytest.fixture
 def survive_faults(request: pytest.FixtureRequest) -> SurviveFaults:
     """Run an operator under crashes, lost answers, zombies, rescaling, compaction and retention."""
     options = request.config.option
+    # As one would type it here: node ids are relative to the root of the project.
+    path = os.path.relpath(request.node.path, request.config.invocation_params.dir)
     return SurviveFaults(
-        request.node.nodeid,
+        "::".join([path, *request.node.nodeid.split("::")[1:]]),
         getattr(options, "simulation_seeds", None),
         getattr(options, "simulation_seed", None),
     )
+
+
+def _run(seed: int, job: OperatorJob) -> RunResult:
+    return run_seed(seed, scenario=_scenario(seed, job), job_of=_job_of(job))
+
+
+def _job_of(job: OperatorJob) -> JobOf:
+    def job_of(random: Random, scenario: Scenario) -> SimulatedJob:
+        return job.first(scenario.rows)
+
+    return job_of
+
+
+def _remarks(failure: Failure, job: OperatorJob, *, is_tainted: bool) -> Iterator[str]:
+    """What else is to be said of a failure."""
+    if failure.scenario.rows < len(job.rows):
+        yield f"with the first {failure.scenario.rows} of {len(job.rows)} rows"
+    if is_tainted:
+        yield TAINTED
+    elif failure.is_repeatable and not failure.script and failure.scenario.rates == FaultRates():
+        yield UNDISTURBED
+
+
+def _is_tainted(seed: int, job: OperatorJob) -> bool:
+    """Whether a history that passed before this one fails now: then something of it is left behind."""
+    return any(_run(before, job).violation is not None for before in range(min(seed, SEEDS_DEFAULT)))
+
+
+def _run_undisturbed(job: OperatorJob) -> None:
+    """Raises what the operator raises by itself, with its traceback."""
+    harness = OperatorHarness(job.operator("harness", 1), key=job.key)
+    harness.drain(job.batch(job.rows), watermark=job.source_watermark_us(len(job.rows)))
 
 
 def _scenario(seed: int, job: OperatorJob) -> Scenario:
@@ -166,6 +273,35 @@ def _scenario(seed: int, job: OperatorJob) -> Scenario:
         upgrade_at=None,
         is_parquet=False,
     )
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{count} histories test nothing: at least 1")
+    return count
+
+
+def _names(given: Collection[str] | str) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _made(make: Callable[[], Operator]) -> Operator:
+    """An operator of the kind that can be run here."""
+    operator = make() if callable(make) else None
+    if not isinstance(operator, Operator):
+        raise InvalidInputError(
+            "every attempt needs an operator of its own",
+            found=repr(make) if operator is None else f"a function that makes {operator!r}",
+            action="pass the class or a function that makes it",
+        )
+    if isinstance(operator, TwoInputOperator):
+        raise InvalidInputError(
+            "an operator with two inputs cannot be simulated yet",
+            object_name=type(operator).__name__,
+            action="test it with OperatorHarness: epoch, crash and rescale take left= and right=",
+        )
+    return operator
 
 
 def _check_rows(rows: Sequence[Row], columns: Sequence[str]) -> None:

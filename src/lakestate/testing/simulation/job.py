@@ -8,8 +8,9 @@ compacted, state and output must be exactly what it says.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isnan
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -18,6 +19,11 @@ from lakestate.protocol.metadata import Column
 from lakestate.tables.event_time import event_time_us
 
 Row = Mapping[str, Any]
+Answer = TypeVar("Answer")
+
+
+class JobCodeError(Exception):
+    """Ends a run because the job's own code raised something, which is in `SimulatedJob.error`."""
 
 
 class SimulatedJob(ABC):
@@ -29,6 +35,8 @@ class SimulatedJob(ABC):
     delay_us = 0
     ignored: frozenset[str] = frozenset()
     """Columns of state and output that no oracle can know."""
+    error: BaseException | None = None
+    """What the job's own code raised under `called`. The run raises it: no promise of ours is broken."""
 
     def __init__(self, rows: Sequence[Row], key: Sequence[str], schema: pa.Schema | None = None) -> None:
         self.rows = list(rows)
@@ -69,6 +77,41 @@ class SimulatedJob(ABC):
     def comparable(self, rows: Sequence[Row]) -> list[tuple[tuple[str, Any], ...]]:
         """Rows without what is ignored, their columns in order of name."""
         return [
-            tuple(sorted((name, value) for name, value in row.items() if name not in self.ignored))
+            tuple((name, _frozen(row[name])) for name in sorted(row) if name not in self.ignored)
             for row in rows
         ]
+
+    def called(self, own: Callable[..., Answer], *arguments: Any) -> Answer:
+        """What the job's own code answers, a function of a user's. What it raises is kept for the run.
+
+        Of any kind: `pytest.fail` is no `Exception`, and an actor that it ends would hand on no turn.
+        """
+        try:
+            return own(*arguments)
+        except BaseException as error:
+            self.error = self.error or error
+            raise JobCodeError(f"{type(error).__name__}: {error}") from error
+
+
+def _frozen(value: Any) -> Any:
+    """The same as something that can be counted. A map is equal as Arrow has it, in pairs, and as a dict."""
+    if isinstance(value, dict):
+        return _frozen_map(value.items())
+    if isinstance(value, float) and isnan(value):
+        # Which is not equal to itself.
+        return "NaN"
+    if not isinstance(value, list | tuple):
+        return value
+    if (
+        value
+        and isinstance(value, list)
+        and all(isinstance(each, tuple) and len(each) == 2 for each in value)
+    ):
+        return _frozen_map(value)
+    return tuple(map(_frozen, value))
+
+
+def _frozen_map(items: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, Any], ...]:
+    return tuple(
+        sorted(((_frozen(key), _frozen(value)) for key, value in items), key=lambda item: repr(item[0]))
+    )

@@ -16,7 +16,7 @@ from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.actors import REFUSED, read_now_and_then, supervise, tag_now_and_then
 from lakestate.testing.simulation.chance import chance
 from lakestate.testing.simulation.faults import CallId, Mishap, Script
-from lakestate.testing.simulation.job import SimulatedJob
+from lakestate.testing.simulation.job import JobCodeError, SimulatedJob
 from lakestate.testing.simulation.leaks import check_retention, check_uploads
 from lakestate.testing.simulation.ledger import LedgerJob
 from lakestate.testing.simulation.oracle import same_rows
@@ -57,7 +57,7 @@ def run_seed(
     job_of: JobOf = ledger_job,
     traced: bool = False,
 ) -> RunResult:
-    """Live through one history.
+    """Live through one history. What the job's own code raises is raised here.
 
     >>> run_seed(1).violation is None
     True
@@ -68,10 +68,12 @@ def run_seed(
     world = World(seed, scenario, job, script, traced=traced)
     Watch(world)
     try:
-        with small_limits() if scenario.small_limits else nullcontext():
+        with small_limits() if scenario.small_limits else nullcontext(), suppress(JobCodeError):
             _live(world)
     finally:
         world.close()
+    if job.error is not None:
+        raise job.error
     return RunResult(
         seed,
         world.violation,

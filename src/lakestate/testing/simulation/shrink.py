@@ -29,10 +29,16 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"page_size": 1000},
     {"sink_parallelism": None},
     {"compaction": None},
-    {"drivers": 1},
-    {"drivers": 2},
-    {"rows": 6},
-    {"rows": 12},
+    {"sinks": 1},
+    {"part_objects": False},
+    {"loses_part": False},
+    {"small_limits": False},
+    {"is_skewed": False},
+    {"parallelism": (1,)},
+)
+ROWS_MIN = 3
+NOT_REPEATABLE = (
+    "the same seed ends differently each time: the operator depends on chance, time or its process"
 )
 
 
@@ -44,6 +50,8 @@ class Failure:
     scenario: Scenario
     script: Script
     result: RunResult
+    is_repeatable: bool = True
+    """False if it was seen once and not again: then nothing is made smaller."""
 
     @property
     def arguments(self) -> list[str]:
@@ -58,7 +66,12 @@ class Failure:
         return f"python -m lakestate.testing.simulation {shlex.join(self.arguments)}"
 
     def __str__(self) -> str:
-        lines = [f"seed {self.seed}: {self.result.violation}", f"replay: {self.command}"]
+        return self.told(self.command)
+
+    def told(self, command: str, *remarks: str) -> str:
+        """All about it, with the command that repeats it."""
+        lines = [f"seed {self.seed}: {self.result.violation}", f"replay: {command}", *remarks]
+        lines += [] if self.is_repeatable else [NOT_REPEATABLE]
         lines += [f"fault: {call}: {mishap.value}" for call, mishap in sorted(self.script.items())]
         return "\n".join([*lines, *_essential(self.result.trace)])
 
@@ -68,10 +81,14 @@ def shrunk(
     scenario: Scenario | None = None,
     script: Script | None = None,
     job_of: JobOf = ledger_job,
+    found: RunResult | None = None,
 ) -> Failure:
-    """The smallest failure of the same promise that can be found in a bounded number of runs."""
-    smallest = scenario or Scenario.drawn(chance(seed, "scenario"))
-    first = run_seed(seed, scenario=smallest, script=script, job_of=job_of)
+    """The smallest failure of the same promise that can be found in a bounded number of runs.
+
+    `found` is the failing run that the caller has seen, for jobs that may not fail again.
+    """
+    smallest = whole = scenario or Scenario.drawn(chance(seed, "scenario"))
+    first = found or run_seed(seed, scenario=whole, script=script, job_of=job_of)
     assert first.violation is not None, f"seed {seed} does not fail"
     budget = iter(range(RUNS_MAX))
 
@@ -83,16 +100,24 @@ def shrunk(
         return found is not None and found.promise == first.violation.promise
 
     kept: Script = first.struck
+    if not fails(whole, kept):
+        return Failure(seed, whole, kept, first, is_repeatable=False)
     for simpler in _without_decisions(smallest):
-        if fails(simpler, kept):
+        if simpler != smallest and fails(simpler, kept):
             smallest = simpler
     kept = _fewer(kept, partial(fails, smallest))
     for changes in _SIMPLER:
         simpler = replace(smallest, **changes)
         if simpler != smallest and fails(simpler, kept):
             smallest = simpler
+    for name, count in _counts(smallest):
+        fewer: dict[str, Any] = {name: count}
+        if count < getattr(smallest, name) and fails(replace(smallest, **fewer), kept):
+            smallest = replace(smallest, **fewer)
     kept = _fewer(kept, partial(fails, smallest))
     result = run_seed(seed, scenario=smallest, script=kept, job_of=job_of, traced=True)
+    if result.violation is None:
+        return Failure(seed, whole, first.struck, first, is_repeatable=False)
     return Failure(seed, smallest, kept, result)
 
 
@@ -117,6 +142,15 @@ def _without_decisions(scenario: Scenario) -> Iterator[Scenario]:
     yield replace(scenario, rates=FaultRates(second_driver=scenario.rates.second_driver))
     yield replace(scenario, rates=FaultRates(superseded=scenario.rates.superseded))
     yield replace(scenario, rates=FaultRates())
+
+
+def _counts(scenario: Scenario) -> Iterator[tuple[str, int]]:
+    """What there may be less of, from the least on."""
+    yield from (("drivers", 1), ("drivers", 2))
+    rows = ROWS_MIN
+    while rows < scenario.rows:
+        yield "rows", rows
+        rows *= 2
 
 
 def _fewer(script: Script, fails: Callable[[dict[CallId, Mishap]], bool]) -> Script:
