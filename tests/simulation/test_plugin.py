@@ -333,3 +333,23 @@ def test_the_documented_example_runs_as_written(tmp_path: Path) -> None:
     ran = run_pytest(tmp_path, "--simulation-seeds", "3", ".")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "1 passed" in ran.stdout
+
+
+class LastPage(ls.Operator):
+    """Keyed by a type that Python's classes do not tell from others."""
+
+    pages = ls.KeyedTable(key="user int", value="page string, share double")
+
+    def process_batch(self, batch, ctx):
+        self.pages.put(batch)
+        return ()
+
+
+def test_dicts_have_the_keys_and_columns_that_the_operator_declares(survive_faults: SurviveFaults) -> None:  # noqa: F811
+    rows = [{"user": number, "share": float("nan")} for number in range(6)]
+    rows += [{"user": number, "share": 0.5, "page": f"/{number}"} for number in range(6, 12)]
+
+    def pages(rows, watermark_us):
+        return {"pages": [{"page": None, **row} for row in rows]}
+
+    survive_faults(LastPage, rows, state=pages, seeds=8)

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Optional
 from uuid import UUID
 
 import msgspec
+import numpy as np
 import pytest
 from tests.support.replicated_operator import ReplicatedOperator
 
@@ -76,6 +77,11 @@ class Tagged(msgspec.Struct, frozen=True, tag="t", array_like=True):
 class Tree(msgspec.Struct, frozen=True):
     value: int
     left: Optional[Tree] = None  # noqa: UP045 - msgspec evaluates it
+
+
+class Group(msgspec.Struct, frozen=True, order=True):
+    name: str
+    inside: frozenset[Group] = frozenset()
 
 
 class Unknown:
@@ -231,6 +237,22 @@ def test_a_key_type_with_equal_keys_that_are_stored_differently_is_refused(key: 
         GlobalKeyedTable("accounts", key=key, value=int)
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        frozenset[frozenset[str]],
+        frozenset[tuple[int, frozenset[str] | None]],
+        tuple[str, frozenset[tuple[frozenset[int], ...]]],
+        Group,
+    ],
+)
+def test_a_key_type_with_sets_in_a_set_is_refused_because_nothing_orders_them(key: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"table accounts.*sets have no order among each other"):
+        GlobalKeyedTable("accounts", key=key, value=int)
+    GlobalKeyedTable("accounts", key=str, value=key)
+    GlobalKeyedTable("accounts", key=tuple[frozenset[str], frozenset[int]], value=int)
+
+
 @pytest.mark.parametrize("value", [Any, object, list, dict, Unknown, list[Unknown], memoryview, "str", 5])
 def test_a_type_that_could_not_be_read_back_is_refused_with_the_tables_name(value: Any) -> None:
     with pytest.raises(InvalidInputError, match="table accounts"):
@@ -256,7 +278,11 @@ def test_a_type_that_could_not_be_read_back_is_refused_with_the_tables_name(valu
         (tuple[str, int], int, (("a",), 1)),
         (tuple[str, float], int, (("a", math.nan), 1)),
         (Account, int, (Renamed(1, "a"), 1)),
+        (frozenset[int | str], int, (frozenset([1, "a"]), 1)),
+        (frozenset[Account], int, (frozenset([Account(1, "a"), Account(2, "b")]), 1)),
+        (frozenset[Decimal], int, (frozenset([Decimal(1), Decimal("nan")]), 1)),
     ],
+    ids=lambda case: "entry" if isinstance(case, tuple) else str(case),
 )
 def test_a_wrong_type_is_found_at_the_checkpoint_and_nothing_is_stored(
     key: Any, value: Any, entry: tuple[Any, Any]
@@ -267,6 +293,33 @@ def test_a_wrong_type_is_found_at_the_checkpoint_and_nothing_is_stored(
         operator.checkpoint()
     assert repr(entry[0]) in str(caught.value)
     assert list(operator.objects.store.list("")) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "stored", "given"),
+    [
+        (int, 1, np.int64(1)),
+        (int, 1, True),
+        (int, 1, 1.0),
+        (bytes, b"a", memoryview(b"a")),
+        (tuple[str, int], ("a", 1), ("a", 1.0)),
+    ],
+)
+def test_removing_a_key_that_only_equals_the_stored_one_is_refused_and_removes_nothing(
+    key: Any, stored: Any, given: Any
+) -> None:
+    operator = ReplicatedOperator(GlobalKeyedTable("accounts", key=key, value=int))
+    operator.views[0].insert(stored, 5)
+    operator.checkpoint()
+    operator.restore(1)
+    with pytest.raises(InvalidInputError, match="table accounts cannot remove a key") as caught:
+        operator.views[0].remove(given)
+    assert repr(given) in str(caught.value)
+    assert operator.views[0].get_all() == {stored: 5}
+    assert operator.views[0].remove(stored) == 5
+    operator.checkpoint()
+    operator.restore(1)
+    assert operator.views[0].get_all() == {}
 
 
 def test_after_a_refused_checkpoint_the_entry_can_be_removed_and_the_rest_stored() -> None:

@@ -70,6 +70,7 @@ def test_the_fields_of_a_struct_may_come_in_another_order_and_in_other_types() -
     assert cast(lists, "array<struct<a:int,b:float>>") == [[{"a": None, "b": 2.5}], None, []]
 
 
+LONG = Decimal("12345678901234567891")
 DAY_AND_HOUR = dt.datetime(2020, 1, 1, 10)
 LOST = [
     (pa.array([1.0, 1e300]), "float", "v; found 1e+300 of type double; expected float"),
@@ -91,6 +92,17 @@ LOST = [
     (pa.array([DAY_AND_HOUR]), "date", "v; found 2020-01-01 10:00:00"),
     (pa.array([DAY_AND_HOUR], pa.timestamp("us", "Europe/Berlin")), "date", "v; found 2020-01-01 11:00:00"),
     (pa.array([1.5, 1.555]), "decimal(10,2)", "v; found 1.555 of type double"),
+    (pa.array([Decimal(1), LONG]), "double", "v; found 12345678901234567891 of type decimal128(20, 0)"),
+    (pa.array([[{"x": LONG}]]), "array<struct<x:double>>", "v.element.x; found 12345678901234567891"),
+    (pa.array([LONG]).dictionary_encode(), "double", "v; found 12345678901234567891"),
+    (pa.array([Decimal("16777217")]), "float", "v; found 16777217"),
+    (pa.array(["9007199254740993"]), "double", "v; found 9007199254740993 of type string"),
+    (pa.array(["0.1", None, "3.14159265"], pa.large_string()), "float", "v; found 3.14159265"),
+    (pa.array(["0.1000000000000000055"]), "double", "v; found 0.1000000000000000055"),
+    (pa.array(["1e-400"]), "double", "v; found 1e-400"),
+    (pa.array(["1.2345e-322"]), "double", "v; found 1.2345e-322"),
+    (pa.array([0.0, -1e-50]), "float", "v; found -1e-50 of type double"),
+    (pa.array(["1e-60"]), "float", "v; found 1e-60"),
 ]
 
 
@@ -103,12 +115,27 @@ def test_a_value_that_would_not_be_the_same_is_refused(column: pa.Array, declare
     assert str(refused.value).startswith(f"put into t: a value does not fit its column: {message}")
 
 
+DOUBLES = [0.1, 0.1 + 0.2, 1e22, 5e-324, 1.7976931348623157e308, -123456.789, 0.0, 2.0**53, 1 / 3]
+PRICES = pa.map_(pa.string(), pa.decimal128(4, 2))
 KEPT = [
     (pa.array([math.inf, -math.inf, 0.5, None]), "float", [math.inf, -math.inf, 0.5, None]),
     (pa.array(["inf", "-Infinity", "2"]), "double", [math.inf, -math.inf, 2.0]),
     (pa.array([0.5], pa.float16()), "float", [0.5]),
+    (pa.array([0.0, -0.0, 2**-149]), "float", None),
+    (pa.array(["0.1", "+1.50", "1E+05", ".5", None]), "double", [0.1, 1.5, 1e5, 0.5, None]),
+    (pa.array([repr(value) for value in DOUBLES]), "double", DOUBLES),
+    (pa.array([f"{value:e}" for value in (0.5, 2e300)]), "double", [0.5, 2e300]),
+    (pa.array([Decimal("0.07"), None], pa.decimal128(38, 18)), "double", [0.07, None]),
+    (pa.array([[Decimal("0.07")], None]), "array<double>", [[0.07], None]),
+    (pa.array([{"x": Decimal("0.07")}]), "struct<x:double>", [{"x": 0.07}]),
+    (pa.array([Decimal("0.07")]).dictionary_encode(), "double", [0.07]),
+    (pa.array([[("a", Decimal("0.07"))]], PRICES), "map<string,double>", [[("a", 0.07)]]),
+    (pa.array([Decimal("0.5")], pa.decimal256(60, 2)), "float", [0.5]),
     (pa.array([0, 1, None]), "boolean", [False, True, None]),
     (pa.array([dt.datetime(2020, 1, 1)]), "date", [dt.date(2020, 1, 1)]),
+    (pa.array([DAY_AND_HOUR]), "timestamp", [DAY_AND_HOUR.replace(tzinfo=dt.UTC)]),
+    (pa.array([DAY_AND_HOUR], pa.timestamp("us", "Europe/Berlin")), "timestamp_ntz", [DAY_AND_HOUR]),
+    (pa.array(["2020-01-01 12:00+02:00"]), "timestamp", [DAY_AND_HOUR.replace(tzinfo=dt.UTC)]),
     (pa.array([0.1 + 0.2, 1 - 0.9 - 0.1, None]), "decimal(10,2)", [Decimal("0.30"), Decimal("0.00"), None]),
     (pa.array([0.1], pa.float32()), "decimal(10,2)", [Decimal("0.10")]),
     (pa.array([[("a", 1.5)], None], pa.map_(pa.large_string(), pa.float64())), "map<string,float>", None),
@@ -125,6 +152,24 @@ def test_a_value_that_stays_the_same_is_cast(
     column: pa.Array, declared: str, kept: list[object] | None
 ) -> None:
     assert cast(column, declared) == (column.to_pylist() if kept is None else kept)
+
+
+def test_text_without_an_offset_is_no_timestamp() -> None:
+    with pytest.raises(InvalidInputError, match="expected a zone offset"):
+        cast(pa.array(["2020-01-01 12:00"]), "timestamp")
+
+
+def test_a_decimal_becomes_the_double_that_is_nearest_to_it() -> None:
+    prices = [Decimal(cents).scaleb(-2) for cents in range(-2000, 2000)]
+    assert cast(pa.array(prices), "double") == [float(price) for price in prices]
+
+
+def test_two_keys_are_not_made_one() -> None:
+    table = ls.KeyedTable("t", key="account double", value="n int")
+    backend = ls.ParquetBackend("memory://two-keys")
+    view = ls.TableManager.load(ls.TaskInfo("j", "o"), [table], backend, None).keyed("t")
+    with pytest.raises(InvalidInputError, match="account; found 12345678901234567890"):
+        view.put(pa.table({"account": pa.array([LONG - 1, LONG]), "n": [1, 2]}))
 
 
 def test_what_is_hidden_behind_a_null_or_outside_a_slice_is_not_looked_at() -> None:

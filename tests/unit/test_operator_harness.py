@@ -6,6 +6,7 @@ import pickle
 import threading
 import time
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -76,6 +77,71 @@ class TestState:
         for _ in range(2):
             assert sorted(row["user"] for row in harness.epoch(rows)) == ["ann", "bob", "cid", "dan"]
 
+    def test_a_bound_method_among_the_attributes_is_that_of_the_operator_at_work(self) -> None:
+        class Handles(ls.Operator):
+            output = "seen bigint"
+            counts = ls.KeyedTable(key="user string", value="n bigint")
+
+            def __init__(self) -> None:
+                self.seen = 0
+                self.handlers = {"rows": self.count}
+
+            def count(self, batch):
+                self.seen += len(batch)
+                self.counts.put(batch)
+
+            def process_batch(self, batch, ctx):
+                self.handlers["rows"](batch)
+                yield pa.table({"seen": [self.seen]})
+
+        harness = OperatorHarness(Handles())
+        for number in range(2):
+            assert harness.epoch([{"user": "ann", "n": number}]) == [{"seen": 1}]
+        assert harness.rows("counts") == [{"user": "ann", "n": 1}]
+
+    def test_a_column_that_the_first_dict_lacks_is_given_to_the_operator(self) -> None:
+        class Pages(ls.Operator):
+            pages = ls.KeyedTable(key="user string", value="n bigint, page string")
+
+            def process_batch(self, batch, ctx):
+                self.pages.put(batch)
+
+        harness = OperatorHarness(Pages())
+        harness.epoch([{"user": "ann", "n": 1}, {"page": "/b", "user": "bob"}])
+        assert sorted(harness.rows("pages"), key=str) == [
+            {"user": "ann", "n": 1, "page": None},
+            {"user": "bob", "n": None, "page": "/b"},
+        ]
+
+    @pytest.mark.parametrize(
+        "key", ["tinyint", "smallint", "int", "bigint", "float", "double", "decimal(9,2)"]
+    )
+    @pytest.mark.parametrize("routed_by", [None, "id"])
+    def test_rows_are_routed_by_the_type_of_the_tables_key(self, key: str, routed_by: str | None) -> None:
+        class Last(ls.Operator):
+            output = f"id {key}"
+            last = ls.KeyedTable(key=f"id {key}, n bigint", value="x bigint", route_by=["id"])
+
+            def process_batch(self, batch, ctx):
+                self.last.put(batch)
+                yield batch.select(["id"])
+
+        harness = OperatorHarness(Last(), parallelism=3, key=routed_by)
+        one = Decimal(1) if key.startswith("decimal") else 1
+        rows = [{"id": number * one, "n": 0, "x": number} for number in range(9)]
+        assert sorted(row["id"] for row in harness.epoch(rows)) == list(range(9))
+        assert sorted(harness.rows("last"), key=lambda row: row["x"]) == rows
+
+    def test_a_key_that_does_not_fit_the_tables_key_is_refused(self) -> None:
+        class Last(ls.Operator):
+            last = ls.KeyedTable(key="id int", value="x bigint")
+
+            def process_batch(self, batch, ctx):
+                self.last.put(batch)
+
+        with pytest.raises(ls.InvalidInputError, match="key of rows: a column has another type: id"):
+            OperatorHarness(Last()).epoch([{"id": 2**40, "x": 1}])
+
     def test_an_attribute_that_cannot_be_copied_is_named(self) -> None:
         class Locks(ls.Operator):
             def __init__(self) -> None:
@@ -134,6 +200,17 @@ class TestTime:
         harness.restart()
         assert [row["what"] for row in harness.epoch()] == ["2026-01-01 12:00:00+00:00"]
         assert [row["what"] for row in harness.epoch(watermark=5)] == ["2026-01-01 12:00:00+00:00"]
+
+    def test_a_watermark_at_the_very_beginning_of_time_does_not_go_back_either(self) -> None:
+        class Told(ls.Operator):
+            output = "us bigint"
+
+            def on_watermark(self, watermark, ctx):
+                yield pa.table({"us": [ctx.watermark_us]})
+
+        harness = OperatorHarness(Told(), key="k")
+        assert harness.epoch(watermark=0) == [{"us": 0}]
+        assert harness.epoch(watermark=-5) == [{"us": 0}]
 
     def test_draining_closes_the_operator_and_marks_the_epoch_final(self) -> None:
         class Last(ls.Operator):

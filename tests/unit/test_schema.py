@@ -54,6 +54,33 @@ def test_an_arrow_schema_is_a_declaration_too() -> None:
     assert columns_of(schema, what="key") == (Column("a", "string", nullable=False), Column("b", "bigint"))
 
 
+@pytest.mark.parametrize("name", ["my field", "a string", "größe", "x-y", "a int,b", "a`b", "1a", "a.b", "9"])
+def test_a_field_of_a_struct_may_have_any_name(name: str) -> None:
+    struct = pa.struct([pa.field(name, pa.int32()), pa.field("n", pa.list_(pa.struct([(name, pa.int64())])))])
+    (column,) = columns_of(pa.schema([("s", struct)]), what="value")
+    parsed = arrow_type(column.type)
+    assert [field.name for field in parsed] == [name, "n"]
+    assert [field.name for field in parsed.field("n").type.value_type] == [name]
+    quoted = name.replace("`", "``")
+    assert columns_of(f"s struct<`{quoted}`:int,n:array<struct<`{quoted}`:bigint>>>", what="value") == (
+        column,
+    )
+    assert columns_of(f"`{quoted}` int", what="value") == (Column(name, "int"),)
+
+
+def test_a_name_is_quoted_in_words_only_where_it_has_to_be() -> None:
+    struct = pa.struct([("a", pa.int32()), ("a.b", pa.int32()), ("a b", pa.int32())])
+    assert ddl_of(struct) == "struct<a:int,a.b:int,`a b`:int>"
+
+
+@pytest.mark.parametrize("type_", [pa.decimal128(5, -2), pa.decimal256(60, 2), pa.struct([("", pa.int32())])])
+def test_an_arrow_type_that_cannot_be_written_in_words_is_refused_where_it_is_declared(
+    type_: pa.DataType,
+) -> None:
+    with pytest.raises(InvalidInputError, match="not a declaration of value columns"):
+        columns_of(pa.schema([("v", type_)]), what="value")
+
+
 @pytest.mark.parametrize(
     "declaration",
     [

@@ -149,7 +149,7 @@ def test_a_null_in_a_required_column_is_refused(warehouse: Warehouse) -> None:
     warehouse.sink().check(pa.schema([pa.field("row", pa.int64(), nullable=False)]))
     schema = pa.schema([("row", pa.int64())])
     job = warehouse.job(lambda epoch, subtask: pa.record_batch({"row": [1, None]}, schema), schema)
-    with pytest.raises(InvalidInputError, match="requires has no value: row"):
+    with pytest.raises(InvalidInputError, match="a required column has no value: row"):
         job.attempt(0).finish()
 
 

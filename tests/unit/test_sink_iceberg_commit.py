@@ -27,7 +27,7 @@ from lakestate.errors import (
     StorageUnavailableError,
 )
 from lakestate.protocol.values import Epoch
-from lakestate.sinks import iceberg_committer
+from lakestate.sinks import iceberg_answers
 from lakestate.sinks.iceberg_append import TableAppend
 from lakestate.testing.faults import SimulatedCrash
 
@@ -39,7 +39,7 @@ Commit = Callable[..., Any]
 
 @pytest.fixture
 def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
-    monkeypatch.setattr(iceberg_committer, "_WAIT_FIRST_S", 0)
+    monkeypatch.setattr(iceberg_answers, "_WAIT_FIRST_S", 0)
     return Warehouse(tmp_path / "warehouse")
 
 

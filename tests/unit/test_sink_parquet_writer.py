@@ -175,3 +175,32 @@ def test_a_column_that_cannot_be_cast_is_named() -> None:
 def test_a_missing_column_is_named() -> None:
     with pytest.raises(InvalidInputError, match="lack a column of the file: text"):
         writer().add_batch_data(pa.record_batch({"n": [1]}))
+
+
+def test_a_null_where_the_schema_allows_none_is_refused_before_it_is_state() -> None:
+    required = pa.field("element", pa.int64(), nullable=False)
+    schema = pa.schema([("tags", pa.list_(required))])
+    batch = pa.record_batch([pa.array([[1, None]], schema.field(0).type)], schema=schema)
+    with pytest.raises(InvalidInputError, match=r"a required column has no value: tags\.element"):
+        ParquetBatchBufferingWriter(schema).add_batch_data(batch)
+
+
+def test_the_null_fields_of_a_null_struct_are_not_missed() -> None:
+    point = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    structs = pa.StructArray.from_arrays(
+        [pa.array([1, None])], fields=list(point), mask=pa.array([False, True])
+    )
+    batch = pa.record_batch([pa.array([1, 2]), structs], schema=pa.schema([("n", pa.int64()), ("p", point)]))
+    open_file = ParquetBatchBufferingWriter(batch.schema)
+    open_file.add_batch_data(batch)
+    file, _ = ParquetBatchBufferingWriter.resume(batch.schema, open_file.checkpoint()).close()
+    assert pq.read_table(pa.BufferReader(file))["p"].to_pylist() == [{"x": 1}, None]
+
+
+@pytest.mark.parametrize("kind", [pa.month_day_nano_interval(), pa.struct([])], ids=str)
+def test_what_the_parquet_writer_refuses_is_an_error_of_ours(kind: pa.DataType) -> None:
+    batch = pa.record_batch({"n": pa.nulls(1, kind)})
+    open_file = ParquetBatchBufferingWriter(batch.schema)
+    open_file.add_batch_data(batch)
+    with pytest.raises(InvalidInputError, match="cannot be written as Parquet"):
+        open_file.close()

@@ -19,6 +19,7 @@ from pyiceberg.table.snapshots import (
 )
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _MergeAppendFiles
+from pyiceberg.types import DoubleType
 from pyiceberg.utils.properties import property_as_bool
 
 _NO_PROPERTIES: dict[str, str] = {}
@@ -53,12 +54,7 @@ class TableAppend:
     ) -> None:
         self._table = table
         self._properties = dict(properties)
-        merge = property_as_bool(
-            table.properties,
-            TableProperties.MANIFEST_MERGE_ENABLED,
-            TableProperties.MANIFEST_MERGE_ENABLED_DEFAULT,
-        )
-        kind = _MergeAppend if merge else _FastAppend
+        kind = _MergeAppend if _merges(table) else _FastAppend
         self._producer = kind(
             Operation.APPEND, table.transaction(), table.io, snapshot_properties=dict(summary)
         )
@@ -81,6 +77,30 @@ class TableAppend:
     def discard(self) -> None:
         """Remove the manifests of an append that is known not to have happened."""
         self._producer._clean_all_uncommitted()
+
+
+def _merges(table: Table) -> bool:
+    """Whether small manifests are to be merged, and can be.
+
+    pyiceberg reads a double in a manifest as if it had 32 bits (apache/iceberg-python#3808). Merging
+    would write it back so, and readers would no longer find the rows of that partition.
+    """
+    wanted = property_as_bool(
+        table.properties,
+        TableProperties.MANIFEST_MERGE_ENABLED,
+        TableProperties.MANIFEST_MERGE_ENABLED_DEFAULT,
+    )
+    return wanted and not _has_partitions_by_double(table)
+
+
+def _has_partitions_by_double(table: Table) -> bool:
+    """Whether some partition spec, however old, is by a column that is or was a double."""
+    sources = {field.source_id for spec in table.specs().values() for field in spec.fields}
+    return any(
+        schema.find_column_name(source) is not None and isinstance(schema.find_type(source), DoubleType)
+        for schema in table.schemas().values()
+        for source in sources
+    )
 
 
 def _summary_without_partitions(append: _FastAppendFiles, properties: Mapping[str, str]) -> Summary:

@@ -95,6 +95,16 @@ class IcebergCatalog:
         return _loaded(self, os.getpid())
 
 
+def require_pyiceberg() -> None:
+    """Refuse to go on without pyiceberg, and say how to get it."""
+    try:
+        import_module("pyiceberg.catalog")
+    except ImportError as missing:
+        raise MissingExtraError(
+            "Iceberg tables need pyiceberg", action='install it with: pip install "lakestate[iceberg]"'
+        ) from missing
+
+
 def local_path(location: str) -> str | None:
     """The path of a local location, or None if it is not local.
 
@@ -125,14 +135,32 @@ def store_url(location: str) -> str:
 # The process is part of the key: a connection must not be used on both sides of a fork.
 @cache
 def _loaded(catalog: IcebergCatalog, process: int) -> Catalog:
-    try:
-        pyiceberg = import_module("pyiceberg.catalog")
-    except ImportError as missing:
-        raise MissingExtraError(
-            "Iceberg tables need pyiceberg", action='install it with: pip install "lakestate[iceberg]"'
-        ) from missing
+    require_pyiceberg()
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NotInstalledError
+
     file = catalog.properties.get("uri", "").partition("?")[0]
     if file.startswith(_SQLITE):
         Path(unquote(file.removeprefix(_SQLITE))).parent.mkdir(parents=True, exist_ok=True)
-    loaded: Catalog = pyiceberg.load_catalog(catalog.name, **catalog.properties)
-    return loaded
+    try:
+        return load_catalog(catalog.name, **catalog.properties)
+    except NotInstalledError as missing:
+        raise MissingExtraError(f"a package is missing for the Iceberg catalog: {missing}") from missing
+    except ValueError as cause:
+        if isinstance(cause, OSError):
+            raise
+        # Not chained: pyiceberg's message may hold all properties, credentials included.
+        raise InvalidInputError(
+            "no Iceberg catalog has these properties",
+            object_name=repr(catalog),
+            found=_masked(str(cause), catalog.properties),
+            action="see pyiceberg's page on the configuration of catalogs",
+        ) from None
+
+
+def _masked(text: str, properties: Mapping[str, str]) -> str:
+    """A text without the values of properties, except the catalog's type."""
+    for key, value in properties.items():
+        if value and key != "type":
+            text = text.replace(repr(value)[1:-1], "…").replace(value, "…")
+    return text

@@ -6,31 +6,21 @@ on the table that was asked, so whatever happened in between, an epoch cannot ge
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyiceberg.exceptions import (
-    BadRequestError,
-    CommitFailedException,
-    ForbiddenError,
-    RESTError,
-    UnauthorizedError,
-)
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
-from sqlalchemy.exc import SQLAlchemyError
 
 from lakestate.errors import (
     ConflictError,
     IncompatibleStateError,
-    InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,
-    StorageUnavailableError,
 )
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.file_sink import FileSink
+from lakestate.sinks.iceberg_answers import REFUSED, UNREACHABLE, refused, wait_after
 from lakestate.sinks.iceberg_append import TableAppend
 from lakestate.sinks.iceberg_data_files import data_file
 from lakestate.sinks.iceberg_progress import EpochFiles, Standing
@@ -39,33 +29,19 @@ from lakestate.sinks.iceberg_table import TableFacts
 if TYPE_CHECKING:
     from lakestate.sinks.iceberg_sink import IcebergSink
 
-REFUSED = (BadRequestError, UnauthorizedError, ForbiddenError)
-UNREACHABLE = (RESTError, SQLAlchemyError, OSError)
-"""The catalog may or may not have done what it was asked. Connection errors are OSErrors."""
-
-_WAIT_FIRST_S = 0.02
-_WAIT_MAX_S = 2.0
-
-
-def wait_before(attempt: int) -> None:
-    """Wait longer after each failure, and not as long as others that failed with us."""
-    longest = min(_WAIT_MAX_S, _WAIT_FIRST_S * 2**attempt)
-    time.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
-
 
 class IcebergCommitter:
     """The committer of an Iceberg sink. See `SinkCommitter` for what each method promises."""
 
-    def __init__(self, sink: IcebergSink, wait: Callable[[int], None] = wait_before) -> None:
+    def __init__(self, sink: IcebergSink) -> None:
         self._sink = sink
-        self._wait = wait
 
     def commit(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Append the files that the epoch finished, unless they are in the table already."""
         batch = EpochFiles.of(job_id, epoch, pre_commits)
         if not batch.files:
             return
-        table = self._loaded()
+        table = self._sink.loaded_table()
         if self._is_committed(table, batch):
             return
         facts = TableFacts.of(table)
@@ -77,7 +53,7 @@ class IcebergCommitter:
 
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Abort what dead attempts left behind among the table's data files."""
-        self._sink.files(self._loaded()).committer().clean_up(job_id, epoch, pre_commits)
+        self._sink.file_sink().committer().clean_up(job_id, epoch, pre_commits)
 
     def _append(self, table: Table, batch: EpochFiles) -> None:
         failure: Exception | None = None
@@ -87,11 +63,11 @@ class IcebergCommitter:
                 append.commit()
                 return
             except REFUSED as cause:
-                raise _refused(self._sink.table, cause) from cause
+                raise refused(self._sink.table, cause) from cause
             except (CommitFailedException, *UNREACHABLE) as cause:
                 failure = cause
-            self._wait(attempt)
-            table = self._loaded()
+            wait_after(attempt)
+            table = self._sink.loaded_table()
             if self._is_committed(table, batch):
                 return
             if isinstance(failure, CommitFailedException):
@@ -104,20 +80,6 @@ class IcebergCommitter:
             facts.check_is_table_of(file.format, file.path)
         files = [data_file(file, table, facts.location) for file in batch.files]
         return TableAppend(table, files, batch.properties(), batch.summary())
-
-    def _loaded(self) -> Table:
-        """The table as it is now, however long the catalog takes to answer within reason."""
-        for attempt in range(self._sink.commit_attempts_max):
-            try:
-                return self._sink.loaded_table()
-            except REFUSED as cause:
-                raise _refused(self._sink.table, cause) from cause
-            except UNREACHABLE as cause:
-                failure = cause
-            self._wait(attempt)
-        raise StorageUnavailableError(
-            "the Iceberg catalog does not answer", object_name=self._sink.table, found=failure
-        ) from failure
 
     def _is_committed(self, table: Table, batch: EpochFiles) -> bool:
         snapshots = (each.summary for each in table.metadata.snapshots)
@@ -151,10 +113,6 @@ def _other_job(table_name: str, batch: EpochFiles, table: Table) -> Incompatible
         "the properties is enough only after all snapshots of the old job have been expired); otherwise "
         "find out who else uses the job id",
     )
-
-
-def _refused(table_name: str, cause: Exception) -> InvalidInputError:
-    return InvalidInputError("the Iceberg catalog refuses", object_name=table_name, found=cause)
 
 
 def _given_up(table_name: str, epoch: Epoch, cause: Exception | None) -> ConflictError | OutcomeUnknownError:

@@ -32,13 +32,14 @@ class PartitionField:
     """
 
     name: str
-    column: str
-    """The source column; dots lead into structs."""
+    column: str | None
+    """The source column; dots lead into structs. None if the table dropped it: all values are null."""
     transform: str
     source: pa.DataType
 
     def folder(self, value: Any) -> str:
         """The folder of a value, given as `distinct_values` gives it."""
+        self._check_digits(value)
         shown = DEFAULT_PARTITION if value is None else quote(self._spelling[0](value), safe="")
         if value is not None and shown == DEFAULT_PARTITION:
             shown = f"%5F{shown[1:]}"
@@ -61,6 +62,17 @@ class PartitionField:
                 "a file does not lie in the folder of its partition", found=folder, expected=self.name
             )
         return None if shown == DEFAULT_PARTITION else self._spelling[1](unquote(shown))
+
+    def _check_digits(self, value: Any) -> None:
+        """Refuse what truncating made too long for the column: no manifest could hold it."""
+        if isinstance(value, Decimal) and len(value.as_tuple().digits) > self.source.precision:
+            raise InvalidInputError(
+                "a truncated partition value has more digits than its column",
+                object_name=self.column,
+                found=f"{value:f} by {self.transform}",
+                expected=self.source,
+                action="widen the column of the table, or partition it otherwise",
+            )
 
     @property
     def _spelling(self) -> tuple[Callable[[Any], str], Callable[[str], Any]]:

@@ -37,6 +37,8 @@ class IcebergPartitioning(Partitioning):
     @property
     def event_time(self) -> EventTime | None:
         """The finest period of the stream's event time that files are partitioned by, if any."""
+        if self.event_time_column is None:
+            return None
         periods = {each.transform for each in self.fields if each.column == self.event_time_column}
         finest = next((period for period in reversed(PERIODS) if period in periods), None)
         return None if finest is None else EventTime(_PATTERNS[finest])
@@ -59,16 +61,21 @@ class IcebergPartitioning(Partitioning):
 
 
 def _folders(each: PartitionField, batch: pa.RecordBatch) -> tuple[Codes, list[str]]:
-    indices, values = distinct_values(transformed(_source(each.column, batch), each.transform))
+    source = _source(each.column, batch)
+    if source is None:
+        return np.zeros(len(batch), np.int64), [each.folder(None)]
+    indices, values = distinct_values(transformed(source, each.transform))
     numbers = indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers, [each.folder(value) for value in values]
 
 
-def _source(column: str, batch: pa.RecordBatch) -> pa.Array:
-    """The source column; of an optional one that the files leave out, nulls."""
+def _source(column: str | None, batch: pa.RecordBatch) -> pa.Array | None:
+    """The source column; None if the files leave it out: every transform of null is null."""
+    if column is None:
+        return None
     if column in batch.schema.names:
         return batch.column(column)
     top, _, rest = column.partition(".")
     if top not in batch.schema.names:
-        return pa.nulls(len(batch), pa.string())
+        return None
     return pc.struct_field(batch.column(top), rest.split("."))

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.iceberg_types import file_type, missing_column, storable_type, unknown_column
+from lakestate.sinks.required_values import optional_type, required_values
 
 FIELD_ID = b"PARQUET:field_id"
 
@@ -39,14 +40,15 @@ def file_schema(rows: pa.Schema, table: pa.Schema) -> pa.Schema:
 
 
 def normalised_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows in the schema of files, ids included. Casts only what loses nothing.
+    """The rows in the schema of files, ids included. Casts only what loses nothing, and refuses nulls
+    where the table requires values.
 
     >>> schema = pa.schema([pa.field("n", pa.int64(), nullable=False, metadata={FIELD_ID: b"1"})])
     >>> normalised_rows(pa.record_batch({"other": ["x"], "n": [1]}), schema).schema.equals(schema, True)
     True
     >>> normalised_rows(pa.record_batch({"n": [None]}), schema)
     Traceback (most recent call last):
-    lakestate.errors.InvalidInputError: a column that the table requires has no value: n; ...
+    lakestate.errors.InvalidInputError: a required column has no value: n; ...
     """
     columns = [_normalised(batch.column(field.name), field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -65,17 +67,15 @@ def numbered_schema(rows: pa.Schema) -> pa.Schema:
 
 
 def _normalised(column: pa.Array, field: pa.Field) -> pa.Array:
-    if not field.nullable and column.null_count:
-        raise InvalidInputError(
-            "a column that the table requires has no value",
-            object_name=field.name,
-            found=f"{column.null_count} rows without",
-            action="fill it in before the sink, or make it optional in the table",
-        )
+    return required_values(_cast(column, field), field)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    """The column in a field's type, but for what that requires: Arrow's cast would not name it."""
     if column.type.equals(field.type):
         return column
     try:
-        return column.cast(field.type)
+        return column.cast(optional_type(field.type))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as cause:
         raise InvalidInputError(
             "a column cannot be cast to what the table holds",

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakestate.config import RetryPolicy, size_bytes
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.sinks.file_sink import PART_BYTES_DEFAULT, FileSink, file_sink_tables
-from lakestate.sinks.iceberg_catalog import IcebergCatalog
+from lakestate.sinks.iceberg_catalog import IcebergCatalog, require_pyiceberg
 from lakestate.sinks.iceberg_rows import file_schema
 from lakestate.sinks.iceberg_transforms import PartitionTerm
 from lakestate.sinks.parquet_segment import ParquetSettings
@@ -62,7 +62,7 @@ class IcebergSink(Sink):
     row_group_bytes: int | str = ROW_GROUP_BYTES_DEFAULT
     kept_row_bytes: int | str = KEPT_ROW_BYTES_DEFAULT
     commit_attempts_max: int = 20
-    """How often an append is tried when other writers are faster."""
+    """How often an append is tried when other writers are faster, and a question to the catalog."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "catalog", IcebergCatalog.of(self.catalog))
@@ -93,7 +93,8 @@ class IcebergSink(Sink):
             raise InvalidInputError(
                 "the table is partitioned otherwise",
                 object_name=self.table,
-                found=", ".join(f"{transform}({column})" for column, transform in found) or "not at all",
+                found=", ".join(f"{transform}({column or 'dropped'})" for column, transform in found)
+                or "not at all",
                 expected=", ".join(self.partition_by),
                 action="leave partition_by out to take the table's, or change the table",
             )
@@ -114,7 +115,7 @@ class IcebergSink(Sink):
 
     def committer(self) -> SinkCommitter:
         """The committer, for the driver."""
-        self._catalog.load()
+        require_pyiceberg()
         from lakestate.sinks.iceberg_committer import IcebergCommitter
 
         return IcebergCommitter(self)
@@ -125,10 +126,13 @@ class IcebergSink(Sink):
 
     def loaded_table(self) -> Table:
         """The table as it is now. Raises NotFoundError."""
-        catalog = self._catalog.load()
+        require_pyiceberg()
+        from lakestate.sinks.iceberg_answers import answered
         from lakestate.sinks.iceberg_table import load_table
 
-        return load_table(catalog, self.table)
+        return answered(
+            lambda: load_table(self._catalog.load(), self.table), self.table, self.commit_attempts_max
+        )
 
     def files(
         self, table: Table, rows: pa.Schema | None = None, event_time: str | None = None
@@ -167,6 +171,11 @@ class IcebergSink(Sink):
         except NotFoundError:
             if not self.create:
                 raise
+        from lakestate.sinks.iceberg_answers import answered
         from lakestate.sinks.iceberg_table import created_table
 
-        return created_table(self._catalog.load(), self.table, rows, self.partition_by, self.properties)
+        return answered(
+            lambda: created_table(self._catalog.load(), self.table, rows, self.partition_by, self.properties),
+            self.table,
+            self.commit_attempts_max,
+        )

@@ -112,9 +112,8 @@ def partition_fields(spec: PartitionSpec, schema: Schema) -> tuple[PartitionFiel
     """The fields of a partition spec."""
     found = []
     for each in spec.fields:
-        column = schema.find_column_name(each.source_id) or f"dropped column {each.source_id}"
-        known = schema.find_type(column) if "dropped" not in column else None
-        source = pa.null() if known is None else schema_to_pyarrow(known)
+        column = schema.find_column_name(each.source_id)
+        source = pa.null() if column is None else schema_to_pyarrow(schema.find_type(column))
         found.append(PartitionField(each.name, column, str(each.transform), source))
     return tuple(found)
 
@@ -140,7 +139,11 @@ def created_table(
     try:
         return catalog.create_table(name, schema, partition_spec=spec, properties=dict(properties))
     except TableAlreadyExistsError:
-        return catalog.load_table(name)
+        return load_table(catalog, name)
+    except NoSuchNamespaceError as cause:
+        raise NotFoundError(
+            "there is no namespace for an Iceberg table", object_name=name, action="create it first"
+        ) from cause
 
 
 def partition_spec(terms: Iterable[PartitionTerm], schema: Schema) -> PartitionSpec:

@@ -21,6 +21,10 @@ from lakestate.sinks.iceberg_hashes import hashed_bytes, hashed_integers
 PERIODS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 """Transforms of time, with numpy's letter for the period."""
 
+PARAMETER_MAX = 2**31 - 1
+"""Iceberg has 32 bits for the number of buckets, and for a width."""
+
+_DIGITS_MAX = 76
 _SUFFIXES = {"identity": "", "truncate": "_trunc"}
 _TERM = re.compile(r"(\w+)\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*\)")
 
@@ -87,7 +91,7 @@ def transformed(column: pa.Array, transform: str) -> pa.Array:
 
 def _is_known(transform: str, parameter: str | None) -> bool:
     if transform in ("bucket", "truncate"):
-        return parameter is not None and int(parameter) > 0
+        return parameter is not None and 0 < int(parameter) <= PARAMETER_MAX
     return transform in PERIODS and parameter is None
 
 
@@ -135,7 +139,8 @@ def _truncated(column: pa.Array, width: int) -> pa.Array:
     if pa.types.is_decimal(column.type):
         distinct = column.dictionary_encode()
         values = [_truncated_decimal(value, width) for value in distinct.dictionary.to_pylist()]
-        return pa.array(values, column.type).take(distinct.indices)
+        # Near the least value a digit more is needed; `PartitionField.folder` says which column has none.
+        return pa.array(values, pa.decimal256(_DIGITS_MAX, column.type.scale)).take(distinct.indices)
     numbers = _integers(column)
     # Near the least number this wraps around, as it does in every other writer.
     return pa.array(numbers - numbers % width, mask=_nulls(column)).cast(column.type, safe=False)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from lakestate.config import size_bytes
-from lakestate.errors import CorruptionError
+from lakestate.errors import CorruptionError, InvalidInputError
 from lakestate.sinks.file_statistics import FileStatistics
 from lakestate.sinks.parquet_segment import (
     MAGIC,
@@ -23,6 +23,7 @@ from lakestate.sinks.parquet_segment import (
     merged_metadata,
     trailing_footer,
 )
+from lakestate.sinks.required_values import required_rows
 from lakestate.sinks.row_schema import conformed_rows
 from lakestate.sinks.writer_state import Piece, PieceKind, PieceNumbers, UntakenBytes, WriterState
 
@@ -118,7 +119,8 @@ class ParquetBatchBufferingWriter:
 
     def add_batch_data(self, batch: pa.RecordBatch) -> None:
         """Take rows. Ends the row group when it is large enough."""
-        batch = conformed_rows(batch, self._schema)
+        # Now: when the row group ends, the epoch of the rows may be published.
+        batch = required_rows(conformed_rows(batch, self._schema), self._schema)
         if not len(batch):
             return
         self._rows.append(batch)
@@ -191,7 +193,8 @@ class ParquetBatchBufferingWriter:
             batches = [batch for piece in self._kept for batch in _ipc_batches(piece)] + self._rows
             # A file that only remains to be finished may hold rows of an older schema.
             rows = pa.Table.from_batches(batches, None if batches else self._schema)
-        return encoded_segment(rows, self._bytes.end, self._settings)
+        with _encoding_rows():
+            return encoded_segment(rows, self._bytes.end, self._settings)
 
 
 @contextmanager
@@ -204,6 +207,18 @@ def _reading_pieces() -> Iterator[None]:
             "what an open file goes on from cannot be read",
             found=str(cause)[:200],
             action="go on from an epoch before the file was begun",
+        ) from cause
+
+
+@contextmanager
+def _encoding_rows() -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as cause:
+        raise InvalidInputError(
+            "rows cannot be written as Parquet",
+            found=str(cause)[:200],
+            action="cast, correct or drop the column before the sink",
         ) from cause
 
 

@@ -40,8 +40,8 @@ class GlobalKeyedView:
         """Everything inserted since the last checkpoint; hides what is stored."""
         self._loaded: dict[Any, Any] | None = None if files.files else {}
         """What the files hold, without what was removed since; None until it is needed."""
-        self._removed: set[Any] = set()
-        """Keys that the files hold and that were removed since the last checkpoint."""
+        self._removed: dict[Any, bytes] = {}
+        """Keys that the files hold and that were removed since the last checkpoint, as they are stored."""
         self._commit_data: bytes | None = None
         self._first_epoch: Epoch | None = None
         """The first that was stored through this view. It refers to all files that were opened."""
@@ -56,12 +56,15 @@ class GlobalKeyedView:
         self._written[key] = value
 
     def remove(self, key: Any) -> Any:
-        """Remove a key, and return the value it had; None if there was none."""
-        stored = self._stored().pop(key, _ABSENT)
-        if stored is not _ABSENT:
-            self._removed.add(key)
-        found = self._written.pop(key, stored)
-        return None if found is _ABSENT else found
+        """Remove a key, and return the value it had; None if there was none.
+
+        Raises InvalidInputError for a key that equals a stored one and is of another class, as
+        True equals 1.
+        """
+        stored = self._stored()
+        if key in stored:
+            self._removed[key] = self._codec.encoded_removal(key)
+        return self._written.pop(key, stored.pop(key, None))
 
     def get_all(self) -> dict[Any, Any]:
         """All entries, in a dict of their own."""
@@ -96,11 +99,10 @@ class GlobalKeyedView:
         assert isinstance(checkpointer, GlobalKeyedCheckpointer)
         self._first_epoch = self._first_epoch or checkpointer.epoch
         checkpointer.commit_data = self._commit_data
-        removed = self._removed - self._written.keys()
+        removed = [stored for key, stored in self._removed.items() if key not in self._written]
         if self._written or removed:
             keys, values = self._codec.encoded(self._written)
-            keys += self._codec.encoded_keys(list(removed))
-            checkpointer.insert_data(entry_rows(keys, [*values, *[None] * len(removed)]))
+            checkpointer.insert_data(entry_rows([*keys, *removed], [*values, *[None] * len(removed)]))
 
     def checkpointed(self, files: TableFiles, context: TableContext) -> None:
         """Go on with the next epoch."""
@@ -111,7 +113,7 @@ class GlobalKeyedView:
             self._loaded.update(self._written)
         elif self._loaded is not None:
             self._loaded = self._written
-        self._written, self._removed = {}, set()
+        self._written, self._removed = {}, {}
         self._context = context
         self._commit_data = None
 

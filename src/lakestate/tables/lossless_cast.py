@@ -1,7 +1,8 @@
 """Columns cast to the types that were declared, without loss or not at all.
 
 Arrow's safe cast refuses less than its name says. It drops the fields of a struct that the other type
-does not have and fills in null for those it lacks; it makes infinity of what is too large for a float,
+does not have and fills in null for those it lacks; it makes infinity of what is too large for a float
+and zero of what is too small, rounds decimals and text to floats, decimals not even to the nearest one,
 and cuts off the time of day, the digits of a float, and whatever is neither 0 nor 1 of a boolean.
 """
 
@@ -19,6 +20,8 @@ from lakestate.tables.value_limits import is_text
 _UNFIT = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 _DIGITS = {16: 1e-3, 32: 1e-6, 64: 1e-12}
 """How much of a float is rounding, by its bits."""
+_SURE_DIGITS = {16: 3, 32: 6, 64: 15}
+"""So many digits of a decimal are kept by a float that is not close to zero, by its bits."""
 
 
 def lossless_cast(column: pa.Array, field: pa.Field, what: str) -> pa.Array:
@@ -31,7 +34,7 @@ def lossless_cast(column: pa.Array, field: pa.Field, what: str) -> pa.Array:
     try:
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        kept = column.cast(field.type, safe=True)
+        kept = column.cast(_read_as(column.type, field.type)).cast(field.type, safe=True)
         _check_values(column, kept, field.name, what)
         return kept
     except _UNFIT as cause:
@@ -65,6 +68,28 @@ def _asked_type(found: pa.DataType, asked: pa.DataType) -> pa.DataType:
         return pa.list_(found.value_field.with_type(_asked_type(found.value_type, asked.value_type)))
     if pa.types.is_map(found) and pa.types.is_map(asked):
         return pa.map_(found.key_type, _asked_type(found.item_type, asked.item_type))
+    return found
+
+
+def _read_as(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
+    """The type found, with text for decimals that become floats: Arrow rounds only text correctly."""
+    if pa.types.is_dictionary(found):
+        return _read_as(found.value_type, expected)
+    if pa.types.is_decimal(found) and pa.types.is_floating(expected):
+        return pa.string()
+    if pa.types.is_struct(found) and pa.types.is_struct(expected):
+        types = {
+            one: _read_as(found[one].type, expected[other].type) for one, other in _paired(found, expected)
+        }
+        return pa.struct([field.with_type(types[place]) for place, field in enumerate(found)])
+    if pa.types.is_map(found) and pa.types.is_map(expected):
+        return pa.map_(
+            _read_as(found.key_type, expected.key_type), _read_as(found.item_type, expected.item_type)
+        )
+    if _has_elements(found) and _has_elements(expected):
+        element = _element_type(found)
+        read_as = _read_as(element, _element_type(expected))
+        return found if read_as == element else pa.large_list(read_as)
     return found
 
 
@@ -125,7 +150,7 @@ def _check_values(given: pa.Array, kept: pa.Array, path: str, what: str) -> None
 def _lost(given: pa.Array, kept: pa.Array) -> pa.Array | None:
     """Which plain values are not what they were; None if Arrow has refused those already."""
     if pa.types.is_floating(kept.type):
-        return _made_infinite(given, kept)
+        return _not_in_float(given, kept)
     if pa.types.is_boolean(kept.type) and (
         pa.types.is_integer(given.type) or pa.types.is_floating(given.type)
     ):
@@ -138,15 +163,33 @@ def _lost(given: pa.Array, kept: pa.Array) -> pa.Array | None:
     return None
 
 
-def _made_infinite(given: pa.Array, kept: pa.Array) -> pa.Array | None:
-    infinite = pc.is_inf(kept)
-    if not pc.any(infinite).as_py():
-        return None
+def _not_in_float(given: pa.Array, kept: pa.Array) -> pa.Array | None:
     if pa.types.is_floating(given.type):
-        return pc.and_not(infinite, pc.is_inf(given))
-    if is_text(given.type):
-        return pc.and_not(infinite, pc.match_substring_regex(given, "(?i)inf"))
-    return infinite
+        if given.type.bit_width < kept.type.bit_width:
+            return None
+        too_large = pc.and_not(pc.is_inf(kept), pc.is_inf(given))
+        too_small = pc.and_(pc.equal(kept, 0), pc.not_equal(given, 0))
+        return pc.or_(too_large, too_small)
+    if not (pa.types.is_decimal(given.type) or _is_written(given.type)):
+        return None
+    text = given.cast(pa.string())
+    # Telling digits costs much more than casting, and few of them are lost only by numbers close to zero.
+    short = pc.less_equal(pc.binary_length(pc.ascii_trim(text, "0")), _SURE_DIGITS[kept.type.bit_width])
+    tiny = float(np.finfo(kept.type.to_pandas_dtype()).tiny)
+    ordinary = pc.and_(pc.is_finite(kept), pc.greater_equal(pc.abs(kept), tiny))
+    doubtful = pc.invert(pc.and_(short, ordinary))
+    differ = pc.not_equal(_digits(text.filter(doubtful)), _digits(kept.filter(doubtful).cast(pa.string())))
+    return pc.replace_with_mask(doubtful, doubtful, differ)
+
+
+def _digits(numbers: pa.Array) -> pa.Array:
+    """The digits of written numbers, without the zeros around them.
+
+    A float is written with the fewest digits that name it. If they are those of a number that it is
+    nearest to, it names that number: it cannot be ten times as large.
+    """
+    mantissas = pc.replace_substring_regex(pc.ascii_lower(numbers), "e.*|inity", "")
+    return pc.ascii_trim(pc.replace_substring(mantissas, ".", ""), "+-0")
 
 
 def _rounded(given: pa.Array, kept: pa.Array) -> pa.Array:
@@ -166,6 +209,10 @@ def _paired(found: pa.StructType, expected: pa.StructType) -> Iterator[tuple[int
 
 def _by_name(type_: pa.StructType) -> list[int]:
     return sorted(range(type_.num_fields), key=lambda place: str(type_[place].name))
+
+
+def _is_written(type_: pa.DataType) -> bool:
+    return is_text(type_) or bool(pa.types.is_string_view(type_) or pa.types.is_binary_view(type_))
 
 
 def _is_list_view(type_: pa.DataType) -> bool:

@@ -107,7 +107,7 @@ def _stored(info: described.Type, declared: Any) -> StoredType:
         declared=declared,
         text=_text(info),
         has_several_forms=any(isinstance(part, _SEVERAL_FORMS) for part in parts),
-        has_sets=any(isinstance(part, described.FrozenSetType) for part in parts),
+        has_sets=_has_sets(info),
     )
 
 
@@ -142,6 +142,9 @@ def _key_problem(info: described.Type) -> str | None:
     if isinstance(info, described.TimeType):
         # Equal times of two zones are stored differently and could not be told to be one key.
         return "use a timedelta since midnight"
+    if isinstance(info, described.FrozenSetType) and _has_sets(info.item_type):
+        # Elements are stored sorted. `<` of sets is no order: each process would come to another one.
+        return "sets have no order among each other: inside a set use tuples, such as tuple[str, ...]"
     if isinstance(info, described.StructType):
         config = _plain_class(info.cls).__struct_config__
         return None if config.frozen and config.eq else "declare the struct with frozen=True"
@@ -150,6 +153,10 @@ def _key_problem(info: described.Type) -> str | None:
     if isinstance(info, described.UnionType) and sum(map(_is_number, info.types)) > 1:
         return "1, 1.0 and True are one key to Python: use one type of number"
     return None
+
+
+def _has_sets(info: described.Type) -> bool:
+    return any(isinstance(part, described.FrozenSetType) for part in _parts(info))
 
 
 def _dataclass_problem(cls: Any) -> str | None:

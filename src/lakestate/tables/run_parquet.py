@@ -61,7 +61,7 @@ def run_writer(
         compression=COMPRESSION,
         compression_level=COMPRESSION_LEVEL,
         use_dictionary=False,
-        column_encoding={**_encodings(schema), **dict.fromkeys(long, "DELTA_LENGTH_BYTE_ARRAY")},
+        column_encoding=_encodings(schema, long),
         write_statistics=[name for name in schema.names if name not in long] if long else True,
         write_page_index=True,
         write_page_checksum=True,
@@ -129,9 +129,15 @@ def row_groups(metadata: pq.FileMetaData) -> tuple[RowGroup, ...]:
     return tuple(found)
 
 
-def _encodings(schema: pa.Schema) -> dict[str, str]:
-    """Measured on distinct keys: a third of the time and three quarters of the bytes of the default."""
-    return {field.name: encoding for field in schema if (encoding := _encoding(field.type)) is not None}
+def _encodings(schema: pa.Schema, long: frozenset[str]) -> dict[str, str]:
+    """Measured on distinct keys: a third of the time and three quarters of the bytes of the default.
+
+    Arrow takes names as paths: that of a column `q.r` would also be that of field `r` in a struct `q`,
+    whose type may have no such encoding.
+    """
+    chosen = {field.name: _encoding(field.type) for field in schema}
+    chosen |= dict.fromkeys(long, "DELTA_LENGTH_BYTE_ARRAY")
+    return {name: encoding for name, encoding in chosen.items() if encoding is not None and "." not in name}
 
 
 def _encoding(type_: pa.DataType) -> str | None:

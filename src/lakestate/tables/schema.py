@@ -38,7 +38,8 @@ _SIMPLE: dict[str, tuple[str, pa.DataType]] = {
     "timestamp": ("timestamp", pa.timestamp("us", tz="UTC")),
     "timestamp_ntz": ("timestamp_ntz", pa.timestamp("us")),
 }
-_TOKEN = re.compile(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_.]*|[0-9]+|[<>(),:])")
+_PLAIN_NAME = r"[A-Za-z_][A-Za-z0-9_.]*|[0-9]+"
+_TOKEN = re.compile(rf"\s*(`(?:[^`]|``)+`|{_PLAIN_NAME}|[<>(),:])")
 
 
 def columns_of(declaration: str | pa.Schema, *, what: str) -> tuple[Column, ...]:
@@ -48,7 +49,9 @@ def columns_of(declaration: str | pa.Schema, *, what: str) -> tuple[Column, ...]
     ['user string', 'n bigint not null']
     """
     if isinstance(declaration, pa.Schema):
-        columns = tuple(Column(field.name, ddl_of(field.type), field.nullable) for field in declaration)
+        columns = tuple(
+            Column(field.name, _parsed(ddl_of(field.type), what)[0], field.nullable) for field in declaration
+        )
     else:
         columns = _Parser(declaration, what).columns()
     _check_names(columns, what)
@@ -61,10 +64,7 @@ def arrow_type(ddl: str) -> pa.DataType:
     >>> arrow_type("struct<a:int,b:array<string>>")
     StructType(struct<a: int32, b: list<element: string>>)
     """
-    parser = _Parser(ddl, "type")
-    found = parser.type()[1]
-    parser.expect_end()
-    return found
+    return _parsed(ddl, "type")[1]
 
 
 def ddl_of(type_: pa.DataType) -> str:
@@ -80,7 +80,7 @@ def ddl_of(type_: pa.DataType) -> str:
     if pa.types.is_map(type_):
         return f"map<{ddl_of(type_.key_type)},{ddl_of(type_.item_type)}>"
     if pa.types.is_struct(type_):
-        return "struct<" + ",".join(f"{field.name}:{ddl_of(field.type)}" for field in type_) + ">"
+        return "struct<" + ",".join(f"{_quoted(field.name)}:{ddl_of(field.type)}" for field in type_) + ">"
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return f"array<{ddl_of(type_.value_type)}>"
     if pa.types.is_dictionary(type_):
@@ -115,6 +115,18 @@ def _check_names(columns: tuple[Column, ...], what: str) -> None:
             found=f"{', '.join(twice or hidden) or 'no column'}",
             expected=f"one or more different names, none beginning with {INTERNAL_PREFIX!r}",
         )
+
+
+def _quoted(name: str) -> str:
+    """The name of a field as it is read again: in backticks where it has to be, as in Spark."""
+    return name if re.fullmatch(_PLAIN_NAME, name) else "`" + name.replace("`", "``") + "`"
+
+
+def _parsed(ddl: str, what: str) -> tuple[str, pa.DataType]:
+    parser = _Parser(ddl, what)
+    found = parser.type()
+    parser.expect_end()
+    return found
 
 
 class _Parser:
@@ -177,7 +189,7 @@ class _Parser:
         raise self._error(f"type {name!r}")
 
     def _column(self) -> Column:
-        name = self._take().strip("`")
+        name = self._name()
         self._accept(":")
         text, _ = self.type()
         nullable = True
@@ -201,15 +213,19 @@ class _Parser:
         self._expect("<")
         texts, fields = [], []
         while True:
-            name = self._take().strip("`")
+            name = self._name()
             self._accept(":")
             text, type_ = self.type()
-            texts.append(f"{name}:{text}")
+            texts.append(f"{_quoted(name)}:{text}")
             fields.append(pa.field(name, type_))
             if not self._accept(","):
                 break
         self._expect(">")
         return f"struct<{','.join(texts)}>", pa.struct(fields)
+
+    def _name(self) -> str:
+        token = self._take()
+        return token[1:-1].replace("``", "`") if token.startswith("`") else token
 
     def _take(self) -> str:
         if self._next >= len(self._tokens):

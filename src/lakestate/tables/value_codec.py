@@ -25,7 +25,7 @@ _PLAIN: dict[Any, set[type]] = {str: {str}, int: {int}, float: {float, int}, boo
 # Equal floats may be stored in several forms, so they take the longer way.
 _PLAIN_KEYS = (str, int, bool, bytes)
 # What msgspec raises for values it cannot store or that are not of the declared type.
-_NOT_STORABLE = (TypeError, ValueError, OverflowError, RecursionError)
+_NOT_STORABLE = (TypeError, ValueError, ArithmeticError, RecursionError)
 _EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
@@ -63,9 +63,18 @@ class EntryCodec:
                 raise too_long(f"table {self._table} cannot store a {role}", f"key {key!r:.200}", longest)
         return encoded
 
-    def encoded_keys(self, keys: Sequence[Any]) -> list[bytes]:
-        """Keys that are stored already, and so are of the right type."""
-        return self._encoded_keys(keys)
+    def encoded_removal(self, key: Any) -> bytes:
+        """A key to be removed, or an error: one that only equals a stored key may have other bytes."""
+        try:
+            return self._encoded_keys([key])[0]
+        except _NOT_STORABLE as cause:
+            raise InvalidInputError(
+                f"table {self._table} cannot remove a key: {cause}",
+                object_name=f"key {key!r:.200}",
+                found=type(key).__name__,
+                expected=self._key.text,
+                action="give the key as it was inserted; nothing was removed",
+            ) from cause
 
     def decoded_keys(self, keys: Sequence[bytes], shown: str) -> list[Any]:
         """The keys of a file."""

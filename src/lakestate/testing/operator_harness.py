@@ -23,13 +23,15 @@ from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import Operator, state_tables
 from lakestate.operators.runtime import StagePlan, SubtaskRun
 from lakestate.operators.steps import ChainLink, OperatorStep
-from lakestate.protocol.metadata import SourceOffsets
+from lakestate.protocol.metadata import SourceOffsets, TableConfig
 from lakestate.protocol.values import TaskInfo
 from lakestate.tables.event_time import EventTime, event_time_us
 from lakestate.tables.global_keyed import GlobalKeyedTable
 from lakestate.tables.global_keyed_view import GlobalKeyedView
+from lakestate.tables.layout import conformed
 from lakestate.tables.manager import TableManager
 from lakestate.tables.routing import routing_keys, subtasks_of
+from lakestate.tables.schema import arrow_type
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]"
 OPERATOR_ID = "operator"
@@ -40,7 +42,8 @@ class OperatorHarness:
     """One operator as a whole job.
 
     `key` names the columns that rows are routed by; without it they are those of the operator's
-    first table that is partitioned by key. Rows are Arrow tables, record batches or dicts.
+    first table that is partitioned by key. Rows are Arrow tables, record batches or dicts; numbers
+    that they are routed by are cast to the types of that table's key.
 
     >>> import lakestate as ls
     >>> class LastSeen(ls.Operator):
@@ -208,6 +211,7 @@ class OperatorHarness:
                 found=", ".join(table.column_names),
                 expected=", ".join(missing),
             )
+        table = with_key_types(table, self._operator, self._key)
         owners = subtasks_of(routing_keys([table[name] for name in self._key]), self._parallelism)
         return [table.filter(pa.array(owners == index)) for index in range(self._parallelism)]
 
@@ -239,17 +243,51 @@ class _Inline(Executor):
 def _key_of(operator: Operator, key: Sequence[str] | str | None) -> tuple[str, ...]:
     if key is not None:
         return (key,) if isinstance(key, str) else tuple(key)
-    for table in state_tables(operator):
-        if not isinstance(table, GlobalKeyedTable):
-            return table.config.routing_columns
-    return ()
+    config = _keyed_config(operator)
+    return () if config is None else config.routing_columns
+
+
+def with_key_types(table: pa.Table, operator: Operator, key: Sequence[str]) -> pa.Table:
+    """Rows whose key is of the types that the operator's tables are keyed by, as Spark's rows are.
+
+    Python has one class for all integers, and `int` and `bigint` hash differently.
+    """
+    types = _key_types(operator)
+    if len(types) != len(key):
+        return table
+    for name, type_ in zip(key, types, strict=True):
+        field = pa.field(name, type_)
+        if _is_number(table[name].type) and _is_number(type_):
+            (column,) = conformed(table, [field], "key of rows")
+            table = table.set_column(table.schema.get_field_index(name), field, column)
+    return table
+
+
+def _key_types(operator: Operator) -> list[pa.DataType]:
+    config = _keyed_config(operator)
+    if config is None:
+        return []
+    types = {column.name: arrow_type(column.type) for column in config.key_columns}
+    return [types[name] for name in config.routing_columns]
+
+
+def _keyed_config(operator: Operator) -> TableConfig | None:
+    """The first table that is partitioned by key; all others are keyed by the same types."""
+    tables = state_tables(operator)
+    return next((table.config for table in tables if not isinstance(table, GlobalKeyedTable)), None)
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 
 def _with_watermark(plan: EpochPlan, watermark: EventTime | None) -> EpochPlan:
     if watermark is None:
         return plan
     given_us = event_time_us(watermark, "timestamp")
-    return replace(plan, watermark_us=max(given_us, plan.watermark_us or given_us))
+    return replace(
+        plan, watermark_us=given_us if plan.watermark_us is None else max(given_us, plan.watermark_us)
+    )
 
 
 def _dicts(table: pa.Table) -> list[dict[str, Any]]:
@@ -258,12 +296,16 @@ def _dicts(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _inputs(rows: Rows, left: Rows, right: Rows) -> dict[str, pa.Table]:
-    return {"": _table(rows), "left": _table(left), "right": _table(right)}
+    return {"": table_of(rows), "left": table_of(left), "right": table_of(right)}
 
 
-def _table(rows: Rows) -> pa.Table:
+def table_of(rows: Rows) -> pa.Table:
+    """Rows as Arrow, with every column that some row has."""
     if isinstance(rows, pa.Table):
         return rows
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
-    return pa.Table.from_pylist([dict(row) for row in rows])
+    dicts = list(rows)
+    # Arrow would take the names of the first row for those of all.
+    names = dict.fromkeys(name for row in dicts for name in row)
+    return pa.table({name: [row.get(name) for row in dicts] for name in names})

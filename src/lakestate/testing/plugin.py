@@ -24,7 +24,7 @@ from lakestate.config import duration_us
 from lakestate.errors import InvalidInputError, OperatorError
 from lakestate.operators.operator import Operator, TwoInputOperator, state_tables
 from lakestate.tables.global_keyed import GlobalKeyedTable
-from lakestate.testing.operator_harness import OperatorHarness
+from lakestate.testing.operator_harness import OperatorHarness, table_of, with_key_types
 from lakestate.testing.simulation.chance import chance
 from lakestate.testing.simulation.faults import FaultRates
 from lakestate.testing.simulation.job import Row, SimulatedJob
@@ -66,7 +66,8 @@ class OperatorJob(SimulatedJob):
         operator = _made(make)
         key = _names(key) if key else _key_of(operator)
         _check_rows(rows, [*key, *([event_time] if event_time else [])])
-        super().__init__(rows, key)
+        schema = with_key_types(table_of(rows), operator, key).schema
+        super().__init__(rows, key, schema)
         self._make = make
         self._state = state
         self._output = output

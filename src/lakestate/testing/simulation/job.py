@@ -17,6 +17,7 @@ import pyarrow as pa
 from lakestate.operators.operator import Operator
 from lakestate.protocol.metadata import Column
 from lakestate.tables.event_time import event_time_us
+from lakestate.testing.operator_harness import table_of
 
 Row = Mapping[str, Any]
 Answer = TypeVar("Answer")
@@ -41,7 +42,7 @@ class SimulatedJob(ABC):
     def __init__(self, rows: Sequence[Row], key: Sequence[str], schema: pa.Schema | None = None) -> None:
         self.rows = list(rows)
         self.key = tuple(key)
-        self.schema = schema or pa.Table.from_pylist([dict(row) for row in self.rows]).schema
+        self.schema = schema or table_of(self.rows).schema
 
     @abstractmethod
     def operator(self, attempt: str, version: int) -> Operator:

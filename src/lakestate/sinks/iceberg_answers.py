@@ -1,0 +1,57 @@
+"""Questions to an Iceberg catalog: asked again while it does not answer, with errors of our own.
+
+Only for what may be asked twice. An append may not: see `IcebergCommitter`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from pyiceberg.exceptions import BadRequestError, ForbiddenError, OAuthError, RESTError, UnauthorizedError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from lakestate.errors import InvalidInputError, StorageUnavailableError
+
+REFUSED = (BadRequestError, UnauthorizedError, ForbiddenError, OAuthError, ArgumentError)
+UNREACHABLE = (RESTError, SQLAlchemyError, OSError)
+"""The catalog may or may not have done what it was asked. Connection errors are OSErrors."""
+
+_WAIT_FIRST_S = 0.02
+_WAIT_MAX_S = 2.0
+
+Answer = TypeVar("Answer")
+
+
+def answered(ask: Callable[[], Answer], table_name: str, attempts_max: int) -> Answer:
+    """What a catalog answers, however long it takes within reason."""
+    failure: Exception | None = None
+    for attempt in range(attempts_max):
+        if attempt:
+            wait_after(attempt - 1)
+        try:
+            return ask()
+        except REFUSED as cause:
+            raise refused(table_name, cause) from cause
+        except UNREACHABLE as cause:
+            failure = cause
+    raise StorageUnavailableError(
+        "the Iceberg catalog does not answer",
+        object_name=table_name,
+        found=failure,
+        expected=f"an answer to one of {attempts_max} questions",
+        action="see that it runs and can be reached from here, and start again",
+    ) from failure
+
+
+def wait_after(attempt: int) -> None:
+    """Wait longer after each failure, and not as long as others that failed with us."""
+    longest = min(_WAIT_MAX_S, _WAIT_FIRST_S * 2**attempt)
+    time.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
+
+
+def refused(table_name: str, cause: Exception) -> InvalidInputError:
+    """The error for a catalog that will answer the same however often it is asked."""
+    return InvalidInputError("the Iceberg catalog refuses", object_name=table_name, found=cause)

@@ -1,0 +1,172 @@
+"""Values that a schema requires: a missing one is named, however deep it lies, before a file holds it.
+
+Arrow's casts do not look into lists and maps. Parquet does, but only when a row group ends: the epoch
+may be published by then, and the file could never be finished. Both also complain about nulls that
+nobody sees, in the fields of a struct that is null itself; these are replaced. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as is_type
+
+from lakestate.errors import InvalidInputError
+
+
+def required_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows, if they have all that a schema of their columns requires.
+
+    >>> required_rows(pa.record_batch({"n": [1, None]}), pa.schema([pa.field("n", pa.int64(), False)]))
+    Traceback (most recent call last):
+    lakestate.errors.InvalidInputError: a required column has no value: n; ...
+    """
+    columns = [required_values(column, field) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema) if columns else batch
+
+
+def required_values(column: pa.Array, field: pa.Field, path: str | None = None) -> pa.Array:
+    """The column in the type of a field. Its own may differ in what is required, and in nothing else.
+
+    >>> whole = pa.field("tags", pa.list_(pa.field("element", pa.string(), nullable=False)))
+    >>> required_values(pa.array([["a"], None]), whole).type
+    ListType(list<element: string not null>)
+    >>> required_values(pa.array([["a", None]]), whole)
+    Traceback (most recent call last):
+    lakestate.errors.InvalidInputError: a required column has no value: tags.element; ...
+    """
+    path = path or field.name
+    if not field.nullable and column.null_count:
+        raise InvalidInputError(
+            "a required column has no value",
+            object_name=path,
+            found="null",
+            expected=field.type,
+            action="fill it in before the sink, or make it optional",
+        )
+    if _has_gaps(column, field.type):
+        return _without_gaps(column, field.type, path)
+    return column if _is_exactly(column.type, field.type) else column.cast(field.type)
+
+
+def optional_type(given: pa.DataType) -> pa.DataType:
+    """The type, requiring nothing. Keys of maps are required by Arrow itself.
+
+    >>> optional_type(pa.struct([pa.field("n", pa.int8(), nullable=False)]))
+    StructType(struct<n: int8>)
+    """
+    if is_type.is_struct(given):
+        return pa.struct([_optional_field(field) for field in given])
+    if is_type.is_map(given):
+        key = given.key_field.with_type(optional_type(given.key_type))
+        return pa.map_(key, _optional_field(given.item_field))
+    if _is_list(given):
+        made = pa.large_list if is_type.is_large_list(given) else pa.list_
+        return made(_optional_field(given.value_field))
+    return given
+
+
+def _optional_field(field: pa.Field) -> pa.Field:
+    return field.with_nullable(True).with_type(optional_type(field.type))
+
+
+def _is_list(given: pa.DataType) -> bool:
+    return bool(is_type.is_list(given) or is_type.is_large_list(given))
+
+
+def _is_exactly(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether types require the same. Arrow calls maps equal whose values are required and are not;
+    with such a difference between an array and its schema, its Parquet writer may crash.
+    """
+    pairs = zip(_inner_fields(given), _inner_fields(wanted), strict=False)
+    return bool(given.equals(wanted)) and all(
+        one.nullable == other.nullable and _is_exactly(one.type, other.type) for one, other in pairs
+    )
+
+
+def _inner_fields(given: pa.DataType) -> list[pa.Field]:
+    if is_type.is_struct(given):
+        return list(given)
+    if is_type.is_map(given):
+        return [given.key_field, given.item_field]
+    return [given.value_field] if _is_list(given) else []
+
+
+def _has_gaps(array: pa.Array, of_type: pa.DataType) -> bool:
+    """Whether something required below is null, seen or not. Copies nothing."""
+    return any(
+        (not field.nullable and inner.null_count > 0) or _has_gaps(inner, field.type)
+        for inner, field in _inner(array, of_type)
+    )
+
+
+def _inner(array: pa.Array, of_type: pa.DataType) -> Iterator[tuple[pa.Array, pa.Field]]:
+    if is_type.is_struct(of_type):
+        yield from ((array.field(number), field) for number, field in enumerate(of_type))
+    elif is_type.is_map(of_type):
+        yield array.keys, of_type.key_field
+        yield array.items, of_type.item_field
+    elif _is_list(of_type):
+        yield array.values, of_type.value_field
+
+
+def _without_gaps(array: pa.Array, of_type: pa.DataType, path: str) -> pa.Array:
+    """The array, made anew of what is seen of it."""
+    nulls = array.is_null() if array.null_count else None
+    if is_type.is_struct(of_type):
+        fields = list(of_type)
+        columns = [
+            required_values(column, field, f"{path}.{field.name}")
+            for column, field in zip(_shown(array).flatten(), fields, strict=True)
+        ]
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=nulls)
+    if is_type.is_map(of_type):
+        entry = pa.struct([array.type.key_field, array.type.item_field])
+        entries = array.cast(pa.list_(entry))
+        keys, items = entries.flatten().flatten()
+        keys = required_values(keys, of_type.key_field, f"{path}.key")
+        items = required_values(items, of_type.item_field, f"{path}.value")
+        return pa.MapArray.from_arrays(_offsets(entries), keys, items, type=of_type, mask=nulls)
+    # Leaves out what null lists may still refer to.
+    elements = required_values(array.flatten(), of_type.value_field, f"{path}.element")
+    made = pa.LargeListArray if is_type.is_large_list(of_type) else pa.ListArray
+    return made.from_arrays(_offsets(array), elements, type=of_type, mask=nulls)
+
+
+def _offsets(lists: pa.Array) -> npt.NDArray[Any]:
+    lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
+    return np.concatenate([np.zeros(1, lengths.dtype), np.cumsum(lengths, dtype=lengths.dtype)])
+
+
+def _shown(structs: pa.StructArray) -> pa.StructArray:
+    """The structs, with another in place of each null, so that none of their fields is hidden."""
+    seen = structs.is_valid().to_numpy(zero_copy_only=False)
+    if seen.all():
+        return structs
+    if not seen.any():
+        return _anything(structs.type, len(structs))
+    return structs.take(pa.array(np.where(seen, np.arange(len(seen)), seen.argmax())))
+
+
+def _anything(of_type: pa.DataType, count: int) -> pa.Array:
+    """Values of a type, whichever."""
+    if isinstance(of_type, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(of_type, _anything(of_type.storage_type, count))
+    if is_type.is_struct(of_type):
+        columns = [_anything(field.type, count) for field in of_type]
+        return pa.StructArray.from_arrays(columns, fields=list(of_type))
+    none = np.zeros(count + 1, np.int64 if is_type.is_large_list(of_type) else np.int32)
+    if is_type.is_map(of_type):
+        inner = (pa.nulls(0, of_type.key_type), pa.nulls(0, of_type.item_type))
+        return pa.MapArray.from_arrays(none, *inner, type=of_type)
+    if _is_list(of_type):
+        made = pa.LargeListArray if is_type.is_large_list(of_type) else pa.ListArray
+        return made.from_arrays(none, pa.nulls(0, of_type.value_type), type=of_type)
+    # Arrow puts an empty value below a struct that is null.
+    one = pa.array([None], pa.struct([pa.field("value", of_type)])).field(0)
+    return one.take(pa.array(none[:count]))
