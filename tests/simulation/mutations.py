@@ -318,10 +318,10 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("publish without reading the fence again", no_fence_before_publishing),
     Mutation("delete without reading the fence again", no_fence_before_deleting),
     Mutation("commit without reading the fence again", no_fence_before_committing, is_rare=True),
-    Mutation("claim without compare-and-swap", claim_without_compare),
+    Mutation("claim without compare-and-swap", claim_without_compare, is_rare=True),
     Mutation("publish before the upload is done", publish_before_upload),
     Mutation("delete before classifying", delete_before_classify),
-    Mutation("delete by tags read before the boundary moved", delete_by_old_tags, is_rare=True),
+    Mutation("delete by tags read before the boundary moved", delete_by_old_tags),
     Mutation("commit before publishing", commit_before_publish),
     Mutation("forget an interrupted commit", forget_an_interrupted_commit),
     Mutation("ignore a superseded attempt", ignore_a_superseded_attempt),
@@ -332,7 +332,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("read keys of others after rescaling", read_keys_of_others),
     Mutation("take an unknown outcome for a failure", unknown_is_failure),
     Mutation("use a name twice", overwrite_names),
-    Mutation("share part numbers between attempts", share_part_numbers, is_rare=True),
+    Mutation("share part numbers between attempts", share_part_numbers),
     Mutation("abort uploads that are in use", abort_live_uploads),
     Mutation(
         "commit our output of an epoch that another published", go_on_after_a_superseded_epoch, is_rare=True

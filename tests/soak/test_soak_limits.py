@@ -211,3 +211,23 @@ def test_an_epoch_with_more_text_than_32_bits_count(jobs: Any, tell: Tell) -> No
         found = job.managers[0].keyed("t").get(pa.table({"k": [number]})).column("v")[0].as_buffer()
         assert (found.size, found[0], found[size - 1]) == (size, number, number)
     tell("restored and read")
+
+
+def test_a_run_with_more_nested_text_than_32_bits_count(jobs: Any, tell: Tell) -> None:
+    job = jobs(ls.KeyedTable("t", key="k bigint", value="v array<string>"))
+    count, length = 100_000, 3_000
+    for part in range(8):
+        keys = range(part * count, (part + 1) * count)
+        values = pa.array([[f"{key}".ljust(length, "x")] for key in keys], pa.list_(pa.string()))
+        job.managers[0].keyed("t").put(pa.table({"k": pa.array(keys), "v": values}))
+        job.checkpoint()
+    tell(f"{8 * count * length:,} bytes in eight runs")
+    job.compact()
+    job.restart()
+    job.checkpoint()
+    tell("merged")
+    job.restart()
+    view = job.managers[0].keyed("t")
+    assert view.get(pa.table({"k": [7]})).column("v")[0].as_py() == ["7".ljust(length, "x")]
+    assert sum(batch.num_rows for batch in view.scan()) == 8 * count
+    tell("restored and read")

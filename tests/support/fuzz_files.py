@@ -52,7 +52,6 @@ class Target:
     """A data file of a keyed table with several row groups, and everything that opens it."""
 
     def __init__(self) -> None:
-        run_files.ROW_GROUP_ROWS = GROUP_ROWS  # type: ignore[attr-defined]
         from lakestate.tables import run_parquet
 
         run_parquet.ROW_GROUP_ROWS = GROUP_ROWS

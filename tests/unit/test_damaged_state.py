@@ -161,7 +161,6 @@ def test_a_damaged_cache_is_rebuilt_without_a_word(job: TableJob, kind: str) -> 
 def test_a_truncated_file_of_which_a_part_is_read_is_named(
     left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakestate.tables.run_files.ROW_GROUP_ROWS", 10)
     monkeypatch.setattr("lakestate.tables.run_parquet.ROW_GROUP_ROWS", 10)
     job = TableJob([TABLES["keyed"]])
     write("keyed", job.managers[0])

@@ -85,7 +85,6 @@ def test_a_file_of_another_state_version_is_checked_as_far_as_that_goes(stored: 
 def large_file(monkeypatch: pytest.MonkeyPatch) -> tuple[TableJob, FileRef, TableConfig, TableContext]:
     """A file of several row groups, of 1,000 rows."""
     monkeypatch.setattr("lakestate.tables.run_parquet.ROW_GROUP_ROWS", 100)
-    monkeypatch.setattr("lakestate.tables.run_files.ROW_GROUP_ROWS", 100)
     monkeypatch.setattr(data_files, "STREAM_BYTES", 1000)
     job = TableJob([TABLES["keyed"]])
     job.managers[0].keyed("t").put(pa.table({"k": range(1000), "n": range(1000)}))

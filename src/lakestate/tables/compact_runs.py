@@ -22,9 +22,9 @@ from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig
 from lakestate.tables.merge import merged, slices
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.run import Run
-from lakestate.tables.run_files import StreamedRun, Upgrade, open_run, store_streamed
-from lakestate.tables.run_parquet import ROW_GROUP_ROWS, long_columns, run_writer
-from lakestate.tables.wide_text import narrowed
+from lakestate.tables.run_files import StreamedRun, Upgrade, in_row_groups, open_run, store_streamed
+from lakestate.tables.run_parquet import long_columns, run_writer
+from lakestate.tables.wide_text import combined, narrowed
 
 
 def compact_runs(
@@ -86,7 +86,7 @@ def write_streamed(
         stored = layout.stored_schema
         with run_writer(str(path), stored, key_values, long) as writer:
             for piece in pieces:
-                for group in _row_groups(piece):
+                for group in in_row_groups(piece):
                     rows = narrowed(group.rows.select(stored.names), stored)
                     writer.write_table(rows, row_group_size=len(group))
                     streamed.add(group)
@@ -103,7 +103,7 @@ def _surviving(
         run = merged(part, layout)
         keep = _kept(run, expired_before_us) if reaches_oldest else None
         if keep is not None:
-            run = Run(run.rows.filter(pa.array(keep)).combine_chunks(), layout)
+            run = Run(combined(run.rows.filter(pa.array(keep))), layout)
         if len(run):
             yield run
 
@@ -115,8 +115,3 @@ def _kept(run: Run, expired_before_us: int | None) -> np.ndarray | None:
         fresh = run.times_us >= expired_before_us
         keep = fresh if keep is None else keep & fresh
     return keep
-
-
-def _row_groups(run: Run) -> Iterator[Run]:
-    for start in range(0, len(run), ROW_GROUP_ROWS):
-        yield run.slice(start, min(len(run), start + ROW_GROUP_ROWS))

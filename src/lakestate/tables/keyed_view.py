@@ -24,7 +24,7 @@ from lakestate.tables.run import Run
 from lakestate.tables.run_checkpointer import RunCheckpointer
 from lakestate.tables.run_files import Upgrade
 from lakestate.tables.run_set import RunSet
-from lakestate.tables.wide_text import narrowed
+from lakestate.tables.wide_text import combined, narrowed
 
 
 class KeyedView:
@@ -225,4 +225,4 @@ class _Found:
 
 
 def _filtered(run: Run, keep: np.ndarray) -> Run:
-    return Run(run.rows.filter(pa.array(keep)).combine_chunks(), run.layout)
+    return Run(combined(run.rows.filter(pa.array(keep))), run.layout)

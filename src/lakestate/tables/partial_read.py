@@ -17,7 +17,7 @@ from lakestate.errors import CorruptionError
 from lakestate.protocol.values import FileRef
 from lakestate.storage.store import ByteRange
 from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.run_parquet import check_row_count, undecodable
+from lakestate.tables.run_parquet import check_row_count, read_groups, undecodable
 
 
 def wanted_blocks(file: FileRef) -> tuple[int, ...]:
@@ -44,7 +44,7 @@ def read_blocks(
         parquet = pq.ParquetFile(source, page_checksum_verification=False)
         row_count = sum(file.blocks[index].row_count for index in wanted)
         check_row_count(parquet.metadata, wanted, row_count, shown)
-        return parquet.read_row_groups(list(wanted)), parquet.schema_arrow.metadata
+        return read_groups(parquet, wanted), parquet.schema_arrow.metadata
     except (pa.ArrowException, OSError, ValueError) as cause:
         raise undecodable(shown, cause) from cause
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.partial_read import read_blocks, wanted_blocks
 from lakestate.tables.run import Run
 from lakestate.tables.run_hashes import with_hashes
-from lakestate.tables.run_parquet import ROW_GROUP_ROWS, decode_run, encode_run, row_groups
+from lakestate.tables.run_parquet import decode_run, encode_run, group_bounds, row_groups
 from lakestate.tables.wide_text import widened
 from lakestate.tables.writers import writers
 
@@ -52,12 +52,18 @@ def write_run(run: Run, context: TableContext, epoch: Epoch) -> FileRef:
     rows = run.rows.select(layout.stored_schema.names)
     data = encode_run(rows, CheckpointParquetMetadata.of(layout.config).to_key_values())
     streamed = StreamedRun()
-    for start in range(0, len(run), ROW_GROUP_ROWS):
-        streamed.add(run.slice(start, min(len(run), start + ROW_GROUP_ROWS)))
+    for group in in_row_groups(run):
+        streamed.add(group)
     file = store_streamed(data, streamed, layout, context, epoch)
     if context.cache is not None:
         _kept(context.cache, _cache_key(file, layout, context), run.rows)
     return file
+
+
+def in_row_groups(run: Run) -> Iterator[Run]:
+    """The run in the pieces that become the row groups of its file."""
+    for start, stop in group_bounds(run.rows):
+        yield run.slice(start, stop)
 
 
 class StreamedRun:

@@ -7,16 +7,19 @@ subtask that owns a part of the keys reads only that part, verified.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakestate.errors import CorruptionError
-from lakestate.tables.value_limits import LONG_BYTES, is_text, longest_bytes
+from lakestate.tables.value_limits import LONG_BYTES, bytes_before, is_text, longest_bytes
 
 ROW_GROUP_ROWS = 128 * 1024
+NESTED_BYTES_MAX = 1 << 30
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 1
 
@@ -34,8 +37,35 @@ def encode_run(rows: pa.Table, key_values: Mapping[bytes, bytes]) -> pa.Buffer:
     """The Parquet bytes of rows."""
     sink = pa.BufferOutputStream()
     with run_writer(sink, rows.schema, key_values, long_columns([rows])) as writer:
-        writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+        for start, stop in group_bounds(rows):
+            writer.write_table(rows.slice(start, stop - start), row_group_size=stop - start)
     return sink.getvalue()
+
+
+def group_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
+    """Where row groups begin and end: after so many rows, or so many bytes of nested values.
+
+    Arrow cannot read back a row group with more than 2 GiB of text inside of arrays, maps or structs.
+    """
+    nested = [column for column in rows.columns if pa.types.is_nested(column.type)]
+    for start in range(0, len(rows), ROW_GROUP_ROWS):
+        stop = min(len(rows), start + ROW_GROUP_ROWS)
+        inner = {place for column in nested for place in _cuts(column.slice(start, stop - start))}
+        bounds = [start, *sorted(start + place for place in inner), stop]
+        yield from pairwise(bounds)
+
+
+def _cuts(column: pa.ChunkedArray) -> Iterator[int]:
+    """The rows before which a column of nested values is cut, so that no piece has too many bytes."""
+    if column.nbytes <= NESTED_BYTES_MAX:
+        return
+    bytes_of = np.concatenate([np.diff(bytes_before(chunk)) for chunk in column.chunks])
+    size = 0
+    for row, added in enumerate(bytes_of.tolist()):
+        if size and size + added > NESTED_BYTES_MAX:
+            yield row
+            size = 0
+        size += added
 
 
 def long_columns(tables: Iterable[pa.Table]) -> frozenset[str]:
@@ -78,9 +108,18 @@ def decode_run(data: pa.Buffer, object_name: str, row_count: int) -> pa.Table:
     try:
         file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=False)
         check_row_count(file.metadata, range(file.metadata.num_row_groups), row_count, object_name)
-        return file.read(use_threads=data.size > THREADED_BYTES_MIN)
+        return read_groups(file, range(file.metadata.num_row_groups), data.size > THREADED_BYTES_MIN)
     except (pa.ArrowException, OSError, ValueError) as cause:
         raise undecodable(object_name, cause) from cause
+
+
+def read_groups(file: pq.ParquetFile, groups: Sequence[int], use_threads: bool = True) -> pa.Table:
+    """The rows of some row groups, of all at once if Arrow can."""
+    try:
+        return file.read_row_groups(list(groups), use_threads=use_threads)
+    except pa.ArrowNotImplementedError:
+        # More than 2 GiB of text inside of arrays, maps or structs; each row group has less.
+        return pa.concat_tables([file.read_row_group(each, use_threads=use_threads) for each in groups])
 
 
 def check_row_count(

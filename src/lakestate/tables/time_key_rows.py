@@ -27,7 +27,7 @@ from lakestate.tables.run_files import Upgrade
 from lakestate.tables.run_set import RunSet
 from lakestate.tables.time_key_files import TimeKeyCheckpointer, later, retained_from_us
 from lakestate.tables.time_key_runs import TimeSpan, joined, matches, within
-from lakestate.tables.wide_text import narrowed
+from lakestate.tables.wide_text import combined, narrowed
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
 QUERY = "__query"
@@ -201,7 +201,7 @@ class TimeKeyRows:
         return narrowed(rows.select(self._layout.row_schema.names), self._row_schema())
 
     def _gathered(self, pieces: list[pa.Table]) -> pa.Table:
-        return pa.concat_tables([self._row_schema().empty_table(), *pieces]).combine_chunks()
+        return combined(pa.concat_tables([self._row_schema().empty_table(), *pieces]))
 
     def _batches(self, run: Run, live: TimeSpan) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(run), SLICE_ROWS):

@@ -38,10 +38,10 @@ def longest_bytes(column: pa.ChunkedArray | pa.Array) -> int:
     if not pa.types.is_nested(column.type):
         return 0
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return max((int(np.diff(_bytes_before(chunk)).max()) for chunk in chunks if len(chunk)), default=0)
+    return max((int(np.diff(bytes_before(chunk)).max()) for chunk in chunks if len(chunk)), default=0)
 
 
-def _bytes_before(array: pa.Array) -> npt.NDArray[np.int64]:
+def bytes_before(array: pa.Array) -> npt.NDArray[np.int64]:
     """How many bytes lie before each row, and before the end: of text and of numbers, at any depth.
 
     What is null counts with what it takes in memory.
@@ -59,7 +59,7 @@ def _bytes_before(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _summed(arrays: Sequence[pa.Array], row_count: int) -> npt.NDArray[np.int64]:
-    return sum(map(_bytes_before, arrays), start=np.zeros(row_count + 1, np.int64))
+    return sum(map(bytes_before, arrays), start=np.zeros(row_count + 1, np.int64))
 
 
 def check_values(column: pa.Array, name: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Text and bytes beyond two gigabytes in one column, which Arrow counts with 64-bit offsets.
+"""Text and bytes beyond two gigabytes in one column, nested or not, which Arrow counts with 64-bit offsets.
 
 A large run holds them so, in one chunk, because it is searched. Wherever rows go on from there they have
 the declared types again, in as many chunks as it takes.
@@ -12,28 +12,60 @@ import numpy as np
 import pyarrow as pa
 
 from lakestate.tables.arrow_buffers import value_offsets
+from lakestate.tables.value_limits import bytes_before
 
 CHUNK_BYTES_MAX = 1 << 30
 """Half of what 32-bit offsets can count."""
 
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-_NARROW = {wide: narrow for narrow, wide in _WIDE.items()}
+
+
+def wide_type(type_: pa.DataType) -> pa.DataType:
+    """The type with 64-bit offsets, at any depth.
+
+    >>> wide_type(pa.list_(pa.string()))
+    LargeListType(large_list<item: large_string>)
+    """
+    if pa.types.is_struct(type_):
+        return pa.struct([_wide_field(field) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_wide_field(type_.key_field), _wide_field(type_.item_field))
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.large_list(_wide_field(type_.value_field))
+    return _WIDE.get(type_, type_)
+
+
+def _wide_field(field: pa.Field) -> pa.Field:
+    return field.with_type(wide_type(field.type))
 
 
 def widened(rows: pa.Table) -> pa.Table:
     """The rows, with 64-bit offsets if they are so many bytes that a column might need them."""
     if rows.nbytes <= CHUNK_BYTES_MAX:
         return rows
-    fields = [field.with_type(_WIDE.get(field.type, field.type)) for field in rows.schema]
+    fields = [_wide_field(field) for field in rows.schema]
     return rows.cast(pa.schema(fields, metadata=rows.schema.metadata))
+
+
+def combined(rows: pa.Table) -> pa.Table:
+    """The rows, one chunk per column, or more where one cannot hold them."""
+    if not any(_is_large(column) for column in rows.columns):
+        return rows.combine_chunks()
+    columns = [column if _is_large(column) else column.combine_chunks() for column in rows.columns]
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def _is_large(column: pa.ChunkedArray) -> bool:
+    is_narrow = column.type != wide_type(column.type)
+    return bool(column.num_chunks > 1 and is_narrow and column.nbytes > CHUNK_BYTES_MAX)
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
     """A column as one array, with 64-bit offsets if it takes them."""
     if column.num_chunks == 1:
         return column.chunk(0)
-    if column.type in _WIDE and column.nbytes > CHUNK_BYTES_MAX:
-        column = column.cast(_WIDE[column.type])
+    if column.nbytes > CHUNK_BYTES_MAX:
+        column = column.cast(wide_type(column.type))
     return column.combine_chunks()
 
 
@@ -55,10 +87,16 @@ def narrowed_column(column: pa.ChunkedArray | pa.Array, type_: pa.DataType) -> p
     """
     if column.type == type_:
         return column
-    if _NARROW.get(column.type) != type_:
+    if column.type != wide_type(type_):
         return column.cast(type_)
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return pa.chunked_array([_counted_anew(part, type_) for chunk in chunks for part in _parts(chunk)], type_)
+    anew = _counted_anew if type_ in _WIDE else _nested_anew
+    return pa.chunked_array([anew(part, type_) for chunk in chunks for part in _parts(chunk)], type_)
+
+
+def _nested_anew(part: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A copy of nested values whose offsets begin at zero, so that it can be cast."""
+    return pa.concat_arrays([part, pa.array([], part.type)]).cast(type_)
 
 
 def _counted_anew(part: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -76,12 +114,12 @@ def _counted_anew(part: pa.Array, type_: pa.DataType) -> pa.Array:
 
 def concatenated(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
     """All rows in these types; one chunk per column, or more where one cannot hold them."""
-    return pa.concat_tables([narrowed(rows, schema) for rows in tables]).combine_chunks()
+    return combined(pa.concat_tables([narrowed(rows, schema) for rows in tables]))
 
 
 def _parts(chunk: pa.Array) -> list[pa.Array]:
     """Slices of an array that each hold fewer bytes than 32-bit offsets can count."""
-    offsets = value_offsets(chunk)
+    offsets = bytes_before(chunk)
     if not len(chunk) or offsets[-1] - offsets[0] <= CHUNK_BYTES_MAX:
         return [chunk]
     parts, start = [], 0
