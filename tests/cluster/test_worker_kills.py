@@ -107,6 +107,7 @@ def test_the_result_is_exact_when_each_worker_is_killed_in_the_middle_of_an_epoc
     assert cached_runs(tmp_path) == [], "the driver's cache was used by others"
 
 
+@pytest.mark.soak
 def test_a_speculative_attempt_takes_the_place_of_one_that_sleeps_and_the_result_is_exact(
     start: Start, s3_config: StoreConfig, tmp_path: Path
 ) -> None:

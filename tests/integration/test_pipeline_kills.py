@@ -1,7 +1,7 @@
 """Drivers and Python workers killed with SIGKILL at random moments, and drivers that fight for a job.
 
-A driver takes seconds to start, a Python worker does not: of the 25 kills of an ordinary run 3 take a
-driver with its JVM and its workers, and 22 take only a Python worker or Spark's Python daemon, in the
+A driver takes seconds to start, a Python worker does not: of the 15 kills of an ordinary run 3 take a
+driver with its JVM and its workers, and 12 take only a Python worker or Spark's Python daemon, in the
 session that all tests share. While one driver lives, the next one warms up.
 """
 
@@ -157,9 +157,7 @@ def test_no_row_is_lost_or_there_twice_after_three_killed_drivers(jobs: Any) -> 
 
 
 @patient
-def test_no_row_is_lost_or_there_twice_after_twenty_two_killed_workers(
-    jobs: Any, spark: SparkSession
-) -> None:
+def test_no_row_is_lost_or_there_twice_after_twelve_killed_workers(jobs: Any, spark: SparkSession) -> None:
     job: FedJob = jobs(2)
     choose = random.Random(2)
     pipeline = totals_pipeline(spark, job.folder, job.folder / "cache")
@@ -173,7 +171,7 @@ def test_no_row_is_lost_or_there_twice_after_twenty_two_killed_workers(
         wait_for(fed_and_reached, query, DEADLINE_S)
 
     reaches(1)
-    for _ in range(22):
+    for _ in range(12):
         query.awaitTermination(choose.uniform(0, EPOCH_S / 2))
         newest = job.newest_epoch()
         wait_for(lambda: bool(own_python_workers()), query)

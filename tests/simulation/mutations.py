@@ -52,7 +52,7 @@ class Mutation:
     apply: Callable[[Patch], None]
     seeds_max: int = 2000
     is_rare: bool = False
-    """True if it takes about a hundred seeds until it matters."""
+    """True if it takes dozens of seeds until it matters."""
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
@@ -330,7 +330,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("collect the epoch that is being merged", collect_what_is_merged, is_rare=True),
     Mutation("drop tombstones in a partial merge", drop_tombstones),
     Mutation("read keys of others after rescaling", read_keys_of_others),
-    Mutation("take an unknown outcome for a failure", unknown_is_failure),
+    Mutation("take an unknown outcome for a failure", unknown_is_failure, is_rare=True),
     Mutation("use a name twice", overwrite_names),
     Mutation("share part numbers between attempts", share_part_numbers),
     Mutation("abort uploads that are in use", abort_live_uploads),
@@ -345,7 +345,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("collect only the records of epochs", collect_records_only),
     Mutation("abort no upload that is dead", abort_nothing),
     Mutation("refuse an upload that is complete and half cleared", refuse_what_is_complete),
-    Mutation("take a merge for as old as what it holds", refuse_merges_by_age),
+    Mutation("take a merge for as old as what it holds", refuse_merges_by_age, is_rare=True),
 )
 
 
