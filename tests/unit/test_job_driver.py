@@ -9,9 +9,9 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
+from tests.support.clocks import StandingClock
 
 import lakestate as ls
-from lakestate.ambient import SystemAmbient
 from lakestate.coordinator.commit import Committer
 from lakestate.coordinator.epoch_plan import (
     EpochPlan,
@@ -323,19 +323,9 @@ class TestTimeOfDay:
     def test_it_never_goes_back_whichever_host_has_the_job(self, job: Job) -> None:
         engine = Engine(job.backend())
         for hour in (12, 14, 13, 15):
-            run(job.driver(ls.ParquetBackend(job.url, ambient=Clock(hour))), engine)
+            run(job.driver(ls.ParquetBackend(job.url, ambient=StandingClock(hour * 60))), engine)
         hours = [plan.processing_time_us // 3_600_000_000 for plan in engine.plans]
         assert hours == [12, 14, 14, 15]
-
-
-class Clock(SystemAmbient):
-    """A host whose clock stands."""
-
-    def __init__(self, hour: int) -> None:
-        self._now_ms = hour * 3_600_000
-
-    def now_ms(self) -> int:
-        return self._now_ms
 
 
 class TestUpkeep:

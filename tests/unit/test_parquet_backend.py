@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.clocks import StandingClock
 from tests.support.table_job import EAGER, TableJob
 
 import lakestate as ls
-from lakestate.ambient import SystemAmbient
 from lakestate.coordinator import parquet_backend
 from lakestate.coordinator.retain import references_of
 from lakestate.errors import ConflictError, FencedError, InvalidInputError
@@ -236,7 +236,7 @@ def test_a_host_whose_clock_is_behind_does_not_bring_back_what_has_expired(tmp_p
     task = ls.TaskInfo("job", "op")
     bytes_merged = 0
     for epoch, minutes in ((1, 0), (2, 40), (3, 61)):
-        backend = ls.ParquetBackend(tmp_path.as_uri(), ambient=Clock(minutes))
+        backend = ls.ParquetBackend(tmp_path.as_uri(), ambient=StandingClock(minutes))
         tables = ls.TableManager.load(task, [table], backend, restore_from=epoch - 1 or None)
         if epoch == 3:
             # In one file with a row that lives on, it does not go with its file.
@@ -247,16 +247,6 @@ def test_a_host_whose_clock_is_behind_does_not_bring_back_what_has_expired(tmp_p
         done = tables.checkpoint(epoch=epoch, min_epoch=1, watermark=None, then_stop=False)
         backend.write_checkpoint_metadata("job", epoch, [done])
     assert bytes_merged > 0
-    behind = ls.ParquetBackend(tmp_path.as_uri(), ambient=Clock(30))
+    behind = ls.ParquetBackend(tmp_path.as_uri(), ambient=StandingClock(30))
     found = ls.TableManager.load(task, [table], behind, restore_from=3).keyed("t")
     assert sorted(pa.Table.from_batches(found.scan())["k"].to_pylist()) == ["in 2", "in 3"]
-
-
-class Clock(SystemAmbient):
-    """A host on which it is so many minutes past the hour."""
-
-    def __init__(self, minutes: int) -> None:
-        self._now_ms = 1_800_000_000_000 + minutes * 60_000
-
-    def now_ms(self) -> int:
-        return self._now_ms

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakestate.errors import CorruptionError
-from lakestate.tables.value_limits import LONG_BYTES, bytes_before, is_text, longest_bytes
+from lakestate.tables.value_limits import LONG_BYTES, bytes_before, cut_by_bytes, is_text, longest_bytes
 
 ROW_GROUP_ROWS = 128 * 1024
 NESTED_BYTES_MAX = 1 << 30
@@ -50,22 +50,13 @@ def group_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
     nested = [column for column in rows.columns if pa.types.is_nested(column.type)]
     for start in range(0, len(rows), ROW_GROUP_ROWS):
         stop = min(len(rows), start + ROW_GROUP_ROWS)
-        inner = {place for column in nested for place in _cuts(column.slice(start, stop - start))}
-        bounds = [start, *sorted(start + place for place in inner), stop]
-        yield from pairwise(bounds)
-
-
-def _cuts(column: pa.ChunkedArray) -> Iterator[int]:
-    """The rows before which a column of nested values is cut, so that no piece has too many bytes."""
-    if column.nbytes <= NESTED_BYTES_MAX:
-        return
-    bytes_of = np.concatenate([np.diff(bytes_before(chunk)) for chunk in column.chunks])
-    size = 0
-    for row, added in enumerate(bytes_of.tolist()):
-        if size and size + added > NESTED_BYTES_MAX:
-            yield row
-            size = 0
-        size += added
+        places = {start, stop}
+        for column in (column.slice(start, stop - start) for column in nested):
+            if column.nbytes > NESTED_BYTES_MAX:
+                sizes = [np.diff(bytes_before(chunk)) for chunk in column.chunks]
+                before = np.cumsum(np.concatenate([[0], *sizes]))
+                places.update(start + place for place in cut_by_bytes(before, NESTED_BYTES_MAX))
+        yield from pairwise(sorted(places))
 
 
 def long_columns(tables: Iterable[pa.Table]) -> frozenset[str]:

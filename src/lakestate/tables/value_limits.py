@@ -58,6 +58,20 @@ def bytes_before(array: pa.Array) -> npt.NDArray[np.int64]:
     return before
 
 
+def cut_by_bytes(before: npt.NDArray[np.int64], bytes_max: int) -> list[int]:
+    """Where rows are cut so that no piece has more bytes, unless it is one row. With both ends.
+
+    >>> cut_by_bytes(np.array([0, 4, 8, 30, 31]), 10)
+    [0, 2, 3, 4]
+    """
+    places, last = [0], len(before) - 1
+    while places[-1] < last:
+        start = places[-1]
+        stop = int(np.searchsorted(before, before[start] + bytes_max, side="right")) - 1
+        places.append(max(stop, start + 1))
+    return places
+
+
 def _summed(arrays: Sequence[pa.Array], row_count: int) -> npt.NDArray[np.int64]:
     return sum(map(bytes_before, arrays), start=np.zeros(row_count + 1, np.int64))
 

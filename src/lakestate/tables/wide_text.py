@@ -7,12 +7,13 @@ the declared types again, in as many chunks as it takes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from lakestate.tables.arrow_buffers import value_offsets
-from lakestate.tables.value_limits import bytes_before
+from lakestate.tables.value_limits import bytes_before, cut_by_bytes
 
 CHUNK_BYTES_MAX = 1 << 30
 """Half of what 32-bit offsets can count."""
@@ -119,13 +120,5 @@ def concatenated(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
 
 def _parts(chunk: pa.Array) -> list[pa.Array]:
     """Slices of an array that each hold fewer bytes than 32-bit offsets can count."""
-    offsets = bytes_before(chunk)
-    if not len(chunk) or offsets[-1] - offsets[0] <= CHUNK_BYTES_MAX:
-        return [chunk]
-    parts, start = [], 0
-    while start < len(chunk):
-        stop = int(np.searchsorted(offsets, offsets[start] + CHUNK_BYTES_MAX, side="right")) - 1
-        stop = max(stop, start + 1)
-        parts.append(chunk.slice(start, stop - start))
-        start = stop
-    return parts
+    places = cut_by_bytes(bytes_before(chunk), CHUNK_BYTES_MAX)
+    return [chunk.slice(start, stop - start) for start, stop in pairwise(places)] or [chunk]

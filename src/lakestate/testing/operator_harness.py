@@ -243,7 +243,7 @@ class _Inline(Executor):
 def _key_of(operator: Operator, key: Sequence[str] | str | None) -> tuple[str, ...]:
     if key is not None:
         return (key,) if isinstance(key, str) else tuple(key)
-    config = _keyed_config(operator)
+    config = keyed_config(operator)
     return () if config is None else config.routing_columns
 
 
@@ -264,14 +264,14 @@ def with_key_types(table: pa.Table, operator: Operator, key: Sequence[str]) -> p
 
 
 def _key_types(operator: Operator) -> list[pa.DataType]:
-    config = _keyed_config(operator)
+    config = keyed_config(operator)
     if config is None:
         return []
     types = {column.name: arrow_type(column.type) for column in config.key_columns}
     return [types[name] for name in config.routing_columns]
 
 
-def _keyed_config(operator: Operator) -> TableConfig | None:
+def keyed_config(operator: Operator) -> TableConfig | None:
     """The first table that is partitioned by key; all others are keyed by the same types."""
     tables = state_tables(operator)
     return next((table.config for table in tables if not isinstance(table, GlobalKeyedTable)), None)

@@ -23,8 +23,7 @@ import pytest
 from lakestate.config import duration_us
 from lakestate.errors import InvalidInputError, OperatorError
 from lakestate.operators.operator import Operator, TwoInputOperator, state_tables
-from lakestate.tables.global_keyed import GlobalKeyedTable
-from lakestate.testing.operator_harness import OperatorHarness, table_of, with_key_types
+from lakestate.testing.operator_harness import OperatorHarness, keyed_config, table_of, with_key_types
 from lakestate.testing.simulation.chance import chance
 from lakestate.testing.simulation.faults import FaultRates
 from lakestate.testing.simulation.job import Row, SimulatedJob
@@ -329,7 +328,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _key_of(operator: Operator) -> Sequence[str]:
-    for table in state_tables(operator):
-        if not isinstance(table, GlobalKeyedTable):
-            return table.config.routing_columns
-    raise InvalidInputError("no table says what rows are routed by", expected="key=[…]")
+    config = keyed_config(operator)
+    if config is None:
+        raise InvalidInputError("no table says what rows are routed by", expected="key=[…]")
+    return config.routing_columns

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from lakestate.testing.simulation.chance import chance
-from lakestate.testing.simulation.faults import CallId, FaultRates, Mishap, Script, shown_script
+from lakestate.testing.simulation.faults import CallId, FaultRates, Mishap, Script
 from lakestate.testing.simulation.run import JobOf, RunResult, ledger_job, run_seed
 from lakestate.testing.simulation.scenario import Scenario
+from lakestate.testing.simulation.sweep import Task
 
 RUNS_MAX = 200
 LAST_SHOWN = 20
@@ -54,19 +54,12 @@ class Failure:
     """False if it was seen once and not again: then nothing is made smaller."""
 
     @property
-    def arguments(self) -> list[str]:
-        """What repeats it, for `python -m lakestate.testing.simulation`."""
-        drawn = Scenario.drawn(chance(self.seed, "scenario"))
-        settings = [part for change in self.scenario.changes_from(drawn) for part in ("--set", change)]
-        return ["replay", str(self.seed), "--faults", shown_script(self.script), *settings]
-
-    @property
-    def command(self) -> str:
-        """What repeats it, for a shell."""
-        return f"python -m lakestate.testing.simulation {shlex.join(self.arguments)}"
+    def task(self) -> Task:
+        """The run that shows it."""
+        return Task(self.seed, self.scenario, self.script)
 
     def __str__(self) -> str:
-        return self.told(self.command)
+        return self.told(self.task.command)
 
     def told(self, command: str, *remarks: str) -> str:
         """All about it, with the command that repeats it."""
