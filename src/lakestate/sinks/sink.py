@@ -89,7 +89,7 @@ class Sink(ABC):
     def check(self, schema: pa.Schema, event_time: str | None = None) -> None:
         """Refuse, before anything starts, rows that this sink cannot write.
 
-        `event_time` is the stream's event-time column, if it is known already.
+        `event_time` is the stream's event-time column; None if the stream has none.
         """
 
     @abstractmethod
