@@ -19,14 +19,14 @@ import pyarrow as pa
 import xxhash
 
 from lakestate.ambient import SystemAmbient
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.storage import open_store
 from lakestate.tables.context import TableContext
-from lakestate.tables.global_keyed import GlobalKeyedTable
-from lakestate.tables.global_keyed_files import SCHEMA
-from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.run_parquet import encode_run
+from lakestate.tables.global_keyed.files import SCHEMA
+from lakestate.tables.global_keyed.table import GlobalKeyedTable
+from lakestate.tables.runs.parquet import encode_run
 
 ROWS = 1_000_000
 TURNS = 5

@@ -18,8 +18,8 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from lakestate.sinks.parquet_sink import ParquetSink
-from lakestate.sinks.uploads import UploadDestinations
+from lakestate.sinks.files.uploads import UploadDestinations
+from lakestate.sinks.formats.parquet.sink import ParquetSink
 from lakestate.storage import open_store
 
 ROW_GROUP_BYTES = 32 << 20

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakestate.sinks.local_writer import CurrentFileRecovery, ParquetLocalWriter
-from lakestate.sinks.parquet_segment import ParquetSettings
-from lakestate.sinks.parquet_writer import KEPT_ROW_BYTES_DEFAULT
+from lakestate.sinks.formats.parquet.local_writer import CurrentFileRecovery, ParquetLocalWriter
+from lakestate.sinks.formats.parquet.segment import ParquetSettings
+from lakestate.sinks.formats.parquet.writer import KEPT_ROW_BYTES_DEFAULT
 
 EPOCHS = 8
 EPOCH_ROWS = 250_000

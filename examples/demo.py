@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 import lakestate as ls
 from bidder_totals import BidderTotals
+from lakestate.observability.progress_line import bytes_text
 from lakestate.operators.operator import state_tables
-from lakestate.spark.progress_line import bytes_text
 from lakestate.testing.auctions import AuctionHouse
 
 HERE = Path(__file__).parent

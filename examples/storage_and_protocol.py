@@ -24,13 +24,14 @@ from rich.text import Text
 from rich.tree import Tree
 
 from lakestate.codec import encode_subtask
+from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.commit import commit_epoch
-from lakestate.coordinator.generation import claim_generation
 from lakestate.coordinator.publish import publish_epoch
 from lakestate.coordinator.recover import RecoveredEpoch, open_epoch, recover
 from lakestate.coordinator.retain import preview, retain
 from lakestate.coordinator.tags import create_tag
 from lakestate.errors import LakestateError
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.metadata import (
     Column,
@@ -50,8 +51,7 @@ from lakestate.protocol.rescale import files_for_range, plan_rescale
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TaskInfo
 from lakestate.storage import ObjectStore, open_store
-from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.routing import routing_keys, subtasks_of
+from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.testing import SteppingAmbient
 
 PARALLELISM = 2

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakestate.config import RetryPolicy, StoreConfig
 from lakestate.coordinator.parquet_backend import ParquetBackend
-from lakestate.coordinator.progress import EpochListener, EpochProgress
 from lakestate.errors import (
     ConflictError,
     CorruptionError,
@@ -19,43 +18,50 @@ from lakestate.errors import (
     OutcomeUnknownError,
     StorageUnavailableError,
 )
+from lakestate.observability.progress import EpochListener, EpochProgress
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import Operator, TwoInputOperator
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation, TaskInfo
-from lakestate.sinks.iceberg_catalog import IcebergCatalog
-from lakestate.sinks.iceberg_sink import IcebergSink
-from lakestate.sinks.json_lines_sink import JsonLinesSink
-from lakestate.sinks.parquet_sink import ParquetSink
+from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
+from lakestate.sinks.formats.parquet.sink import ParquetSink
+from lakestate.sinks.iceberg.catalog import IcebergCatalog
+from lakestate.sinks.iceberg.sink import IcebergSink
 from lakestate.sinks.rolling import Roll
 from lakestate.tables.dry_run import DryRunReport, dry_run
-from lakestate.tables.global_keyed import GlobalKeyedTable
-from lakestate.tables.keyed import KeyedTable, Ttl
+from lakestate.tables.global_keyed.table import GlobalKeyedTable
+from lakestate.tables.keyed.table import KeyedTable, Ttl
 from lakestate.tables.manager import TableManager
-from lakestate.tables.migration import ArrowMigration, ColumnChanges, MigratableState, Migration, RowMigration
-from lakestate.tables.time_key import TimeKeyTable
+from lakestate.tables.migration.migrations import (
+    ArrowMigration,
+    ColumnChanges,
+    MigratableState,
+    Migration,
+    RowMigration,
+)
+from lakestate.tables.time_key.table import TimeKeyTable
 from lakestate.verification import CacheReport, VerificationReport, verify, verify_cache
 
 if TYPE_CHECKING:
-    from lakestate.spark.data_source import LakestateDataSource, register, write_stream
-    from lakestate.spark.data_source_commit import finish_files
-    from lakestate.spark.metrics import PrometheusMetrics
+    from lakestate.observability.progress_line import ProgressLine
+    from lakestate.observability.prometheus import PrometheusMetrics
+    from lakestate.spark.data_source.commit import finish_files
+    from lakestate.spark.data_source.source import LakestateDataSource, register, write_stream
     from lakestate.spark.pipeline import Pipeline
-    from lakestate.spark.progress_line import ProgressLine
     from lakestate.spark.query import PipelineQuery
 
 __version__ = "0.1.0"
 
 _NEEDS_SPARK = {
-    "LakestateDataSource": "lakestate.spark.data_source",
+    "LakestateDataSource": "lakestate.spark.data_source.source",
     "Pipeline": "lakestate.spark.pipeline",
     "PipelineQuery": "lakestate.spark.query",
-    "ProgressLine": "lakestate.spark.progress_line",
-    "PrometheusMetrics": "lakestate.spark.metrics",
-    "finish_files": "lakestate.spark.data_source_commit",
-    "register": "lakestate.spark.data_source",
-    "write_stream": "lakestate.spark.data_source",
+    "ProgressLine": "lakestate.observability.progress_line",
+    "PrometheusMetrics": "lakestate.observability.prometheus",
+    "finish_files": "lakestate.spark.data_source.commit",
+    "register": "lakestate.spark.data_source.source",
+    "write_stream": "lakestate.spark.data_source.source",
 }
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.compat.golden import rows_of_epoch, tables
+from tests.support.golden import rows_of_epoch, tables
 
 import lakestate as ls
 from lakestate.tables.manager import TableManager
-from lakestate.tables.parquet_metadata import DATA_FORMAT
+from lakestate.tables.runs.parquet_metadata import DATA_FORMAT
 
 VERSIONS = sorted(path for path in Path(__file__).parent.glob("v*") if path.is_dir())
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import SparkSession
 from tests.support.pipeline_process import QUICK_SPARK, TEST_RUN
+from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Python workers are started by the JVM: they need this interpreter, and this source tree.
-    root = Path(__file__).parents[2]
+
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # They outlive the daemon that forked them: this tells them from those of other runs.
     os.environ[TEST_RUN] = str(os.getpid())
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(root / "src"), str(root), str(Path(__file__).parent)])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT), str(Path(__file__).parent)])
     session = (
         SparkSession.builder.appName("lakestate tests")
         .master("local[2,4]")

@@ -17,8 +17,8 @@ from tests.support.pipelines import (
 from tests.support.totals import Totals
 
 import lakestate as ls
-from lakestate.sinks.parquet_sink import ParquetSink
-from lakestate.spark import epoch_runner
+from lakestate.sinks.formats.parquet.sink import ParquetSink
+from lakestate.spark.execution import epoch_runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,7 +26,7 @@ from tests.support.totals import Totals
 
 import lakestate as ls
 from lakestate.sinks import EventTime
-from lakestate.sinks.parquet_sink import ParquetSink
+from lakestate.sinks.formats.parquet.sink import ParquetSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

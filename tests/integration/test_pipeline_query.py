@@ -26,9 +26,9 @@ from tests.support.totals import Totals
 import lakestate as ls
 from lakestate.errors import NotFoundError
 from lakestate.protocol.metadata import CompletionStatus, NamedBytes
-from lakestate.sinks.committer import FileCommitter
+from lakestate.sinks.files.committer import FileCommitter
 from lakestate.spark import query as query_module
-from lakestate.spark.offsets import METADATA, rebuild
+from lakestate.spark.checkpoint.offsets import METADATA, rebuild
 from lakestate.testing.faults import Fault, FaultyStore, Hook, Operation
 
 if TYPE_CHECKING:

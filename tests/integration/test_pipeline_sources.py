@@ -12,7 +12,7 @@ from tests.support.counting_source import CountingSource
 from tests.support.pipelines import events, read_output, read_stream, write_input
 
 import lakestate as ls
-from lakestate.sinks.parquet_sink import ParquetSink
+from lakestate.sinks.formats.parquet.sink import ParquetSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from tests.support.totals import Totals
 
 import lakestate as ls
 from lakestate.protocol.metadata import CompletionStatus
-from lakestate.sinks.parquet_sink import ParquetSink
+from lakestate.sinks.formats.parquet.sink import ParquetSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lakestate.protocol.key_ranges import subtask_of, subtask_sql
-from lakestate.tables.routing import routing_keys, subtasks_of
+from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
-from lakestate.storage.run_cache import RunCache
+from lakestate.storage.cache.run_cache import RunCache
 
 SPAWN = multiprocessing.get_context("spawn")
 DEADLINE_S = 240

@@ -24,6 +24,7 @@ from lakestate.storage import open_store
 pytest.importorskip("pyspark")
 from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
+from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -310,7 +311,7 @@ def s3_numbers(store: Any) -> list[int]:
 
 
 def test_the_example_of_the_page_runs(spark: SparkSession, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text()
+    page = (ROOT / "docs" / "sinks.md").read_text()
     section = page.split("## Directly from Spark\n")[1].split("\n## ")[0]
     [code] = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     rows = pa.table({"id": [1, 2, 3], "country": ["DE", "FR", "DE"], "ts": [START] * 3})

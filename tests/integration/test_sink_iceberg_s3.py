@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tests.support.sink_job import SinkJob, expected_rows, numbered_rows
 
-from lakestate.sinks.iceberg_catalog import IcebergCatalog
-from lakestate.sinks.iceberg_sink import IcebergSink
+from lakestate.sinks.iceberg.catalog import IcebergCatalog
+from lakestate.sinks.iceberg.sink import IcebergSink
 from lakestate.sinks.rolling import Roll
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.repository import ROOT
 from tests.support.sink_step import SCHEMA, rows_of
 from tests.support.thrift_compact import CompactReader
 
-from lakestate.sinks.parquet_segment import COMPRESSIONS
+from lakestate.sinks.formats.parquet.segment import COMPRESSIONS
 
 EPOCHS = 5
-ROOT = Path(__file__).resolve().parents[2]
 
 # Field numbers of the Parquet format.
 ROW_GROUPS, COLUMNS, COLUMN_METADATA, DATA_PAGE_OFFSET = 4, 1, 3, 9

@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from lakestate.errors import StorageUnavailableError
-from lakestate.storage import file_lock, local_files, open_store
-from lakestate.storage.run_cache import RunCache
-from lakestate.storage.run_cache_entry import EntryFiles, entry_name
+from lakestate.storage import open_store
+from lakestate.storage.cache.entry import EntryFiles, entry_name
+from lakestate.storage.cache.run_cache import RunCache
+from lakestate.storage.local import file_lock
+from lakestate.storage.local import files as local_files
 from lakestate.storage.store import Created
 
 STORE_LOCK = """
 import os, signal, sys
 from pathlib import Path
-from lakestate.storage.local_files import FileTree
+from lakestate.storage.local.files import FileTree
 with FileTree(Path(sys.argv[1])).locked(sys.argv[2]):
     print("locked", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -27,7 +29,7 @@ with FileTree(Path(sys.argv[1])).locked(sys.argv[2]):
 
 CACHE_LOCK = """
 import os, signal, sys
-from lakestate.storage.run_cache_entry import exclusive_lock
+from lakestate.storage.cache.entry import exclusive_lock
 with exclusive_lock(sys.argv[1]):
     print("locked", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)

@@ -32,8 +32,8 @@ def test_a_listing_and_a_delete_of_more_than_one_page_are_whole(store: ObjectSto
 def test_an_object_too_large_for_one_request_is_whole(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakestate.storage.remote_client.SINGLE_PUT_BYTES_MAX", 1 << 20)
-    monkeypatch.setattr("lakestate.storage.remote_client.PART_BYTES", 5 << 20)
+    monkeypatch.setattr("lakestate.storage.remote.client.SINGLE_PUT_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr("lakestate.storage.remote.client.PART_BYTES", 5 << 20)
     data = bytes(range(251)) * 50_000
     info = store.put("large", data)
     assert info.version == store.head("large").version

@@ -17,17 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.fuzzing import decodes_or_refuses
+from tests.support.repository import ROOT
 from tests.support.table_job import TableJob
 
 import lakestate as ls
 from lakestate.errors import CorruptionError
-from lakestate.tables import run_files
-from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
-from lakestate.tables.run_parquet import decode_run, encode_run
+from lakestate.tables.runs import files as run_files
+from lakestate.tables.runs.parquet import decode_run, encode_run
+from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
 pytestmark = pytest.mark.fuzz
 
-ROOT = Path(__file__).parents[2]
 SEED = 20_000
 SECONDS = 4
 ROWS = 20_000_000
@@ -109,7 +109,7 @@ def openings() -> list[Callable[[], object]]:
     """Small inputs that announce something huge."""
     from lakestate.codec import decode_manifest, decode_subtask
     from lakestate.coordinator.epoch_plan import SubtaskReport, decode_pre_commits
-    from lakestate.sinks.pre_commit import PreCommit
+    from lakestate.sinks.files.pre_commit import PreCommit
 
     huge_array, huge_map, huge_bytes = (
         b"\xdd\xff\xff\xff\xff",

@@ -18,7 +18,7 @@ from tests.support.fuzzing import (
     mutated_tree,
     nested,
 )
-from tests.unit.test_codec import MANIFEST, SUBTASK
+from tests.unit.codec.test_codec import MANIFEST, SUBTASK
 
 from lakestate.codec import decode_manifest, decode_subtask, encode_manifest, encode_subtask
 from lakestate.protocol.records import (
@@ -30,9 +30,9 @@ from lakestate.protocol.records import (
     TagRecord,
 )
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
-from lakestate.storage.run_cache_entry import EntryRecord, Stamp, decode_record
-from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
-from lakestate.tables.schema import arrow_type, columns_of
+from lakestate.storage.cache.entry import EntryRecord, Stamp, decode_record
+from lakestate.tables.arrow.schema import arrow_type, columns_of
+from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
 pytestmark = pytest.mark.fuzz
 

@@ -20,19 +20,19 @@ from tests.support.sink_job import DictView, SinkJob, numbered_rows
 from lakestate.config import StoreConfig
 from lakestate.protocol.values import Epoch
 from lakestate.sinks import ParquetSink, Roll
-from lakestate.sinks.committer import FileCommitter
-from lakestate.sinks.file_names import begun_in
-from lakestate.sinks.iceberg_data_files import data_file
-from lakestate.sinks.iceberg_progress import EpochFiles
-from lakestate.sinks.iceberg_table import TableFacts
-from lakestate.sinks.json_lines_writer import JsonLinesWriter
-from lakestate.sinks.lanes import claimed_lane
-from lakestate.sinks.local_output import LocalOutput
-from lakestate.sinks.local_writer import CurrentFileRecovery, ParquetLocalWriter
-from lakestate.sinks.open_files import OpenFiles
-from lakestate.sinks.parquet_writer import ParquetBatchBufferingWriter
-from lakestate.sinks.pre_commit import PreCommit
-from lakestate.sinks.writer_state import Piece, PieceKind, WriterState
+from lakestate.sinks.files.committer import FileCommitter
+from lakestate.sinks.files.lanes import claimed_lane
+from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.names import begun_in
+from lakestate.sinks.files.open_files import OpenFiles
+from lakestate.sinks.files.pre_commit import PreCommit
+from lakestate.sinks.files.writer_state import Piece, PieceKind, WriterState
+from lakestate.sinks.formats.json_lines.writer import JsonLinesWriter
+from lakestate.sinks.formats.parquet.local_writer import CurrentFileRecovery, ParquetLocalWriter
+from lakestate.sinks.formats.parquet.writer import ParquetBatchBufferingWriter
+from lakestate.sinks.iceberg.data_files import data_file
+from lakestate.sinks.iceberg.progress import EpochFiles
+from lakestate.sinks.iceberg.table import TableFacts
 from lakestate.storage import open_store
 from lakestate.testing.stepping import SteppingAmbient
 

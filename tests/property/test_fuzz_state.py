@@ -96,7 +96,7 @@ class ForgedJob:
 
 
 def owners(rows: pa.Table) -> list[int]:
-    from lakestate.tables.routing import routing_keys, subtasks_of
+    from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 
     return list(subtasks_of(routing_keys([rows.column("k").combine_chunks()]), 2))
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import FUZZ, TEXTS, decodes_or_refuses, mutated, mutated_tree, nested
-from tests.unit.test_codec import SUBTASK
+from tests.unit.codec.test_codec import SUBTASK
 
 from lakestate.coordinator.epoch_plan import (
     StepMetrics,
@@ -27,10 +27,10 @@ from lakestate.coordinator.epoch_plan import (
 from lakestate.errors import LakestateError
 from lakestate.protocol.metadata import NamedBytes
 from lakestate.protocol.values import Epoch
-from lakestate.spark.offsets import following, rebuild, source_offsets
-from lakestate.tables.lifecycle import CompactedFiles
-from lakestate.tables.python_types import StoredType
-from lakestate.tables.value_codec import EntryCodec
+from lakestate.spark.checkpoint.offsets import following, rebuild, source_offsets
+from lakestate.tables.contract import CompactedFiles
+from lakestate.tables.global_keyed.python_types import StoredType
+from lakestate.tables.global_keyed.value_codec import EntryCodec
 
 pytestmark = pytest.mark.fuzz
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 from tests.support.replicated_operator import ReplicatedOperator
 
-from lakestate.tables.global_keyed import GlobalKeyedTable
+from lakestate.tables.global_keyed.table import GlobalKeyedTable
 
 KEYS = st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, -0.0, 1.0]))
 VALUES = st.integers(0, 5) | st.none()

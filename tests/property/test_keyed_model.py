@@ -19,10 +19,10 @@ from hypothesis.stateful import (
 from tests.support.table_job import EAGER, PARTIAL, TableJob
 
 from lakestate.protocol.compaction import CompactionPolicy
-from lakestate.tables.keyed import KeyedTable
+from lakestate.tables.hashing.routing import routing_keys, subtasks_of
+from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.manager import TableManager
-from lakestate.tables.migration import ColumnChanges
-from lakestate.tables.routing import routing_keys, subtasks_of
+from lakestate.tables.migration.migrations import ColumnChanges
 
 Key = tuple[str | None, int | None]
 Value = tuple[object, ...]

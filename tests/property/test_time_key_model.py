@@ -23,9 +23,9 @@ from hypothesis.stateful import (
 from tests.support.time_key_job import TimeKeyJob
 
 from lakestate.protocol.key_ranges import key_range_of
-from lakestate.storage.run_cache import RunCache
-from lakestate.tables.routing import routing_keys
-from lakestate.tables.time_key import TimeKeyTable
+from lakestate.storage.cache.run_cache import RunCache
+from lakestate.tables.hashing.routing import routing_keys
+from lakestate.tables.time_key.table import TimeKeyTable
 
 RETENTION_US = 20
 BEGINNING_US = -(10**9)

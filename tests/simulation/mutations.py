@@ -18,6 +18,7 @@ from lakestate.coordinator import commit, job_driver, publish, recover, retain, 
 from lakestate.coordinator.job_driver import JobDriver
 from lakestate.coordinator.parquet_backend import operator_entries
 from lakestate.errors import NotFoundError, OutcomeUnknownError
+from lakestate.job.objects import JobObjects
 from lakestate.protocol import retention
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.paths import FENCE
@@ -25,18 +26,15 @@ from lakestate.protocol.records import TagRecord
 from lakestate.protocol.resolve import ReplayCommit, Resume
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef
-from lakestate.sinks import committer, uploads
-from lakestate.storage import multipart_objects
+from lakestate.sinks.files import committer, uploads
+from lakestate.storage.multipart import objects as multipart_objects
 from lakestate.storage.store import Created
-from lakestate.tables import (
-    compact_runs,
-    global_keyed_checkpointer,
-    global_keyed_compaction,
-    manager,
-    run_checkpointer,
-)
-from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.lifecycle import FinishedTable
+from lakestate.tables import manager
+from lakestate.tables.contract import FinishedTable
+from lakestate.tables.global_keyed import checkpointer as global_keyed_checkpointer
+from lakestate.tables.global_keyed import compaction as global_keyed_compaction
+from lakestate.tables.runs import checkpointer as run_checkpointer
+from lakestate.tables.runs import compaction as compact_runs
 from lakestate.testing.simulation import Scenario, actors, run_seed
 from lakestate.testing.simulation.chance import chance
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.repository import ROOT
 from tests.support.totals import Totals
 
 import lakestate as ls
@@ -258,6 +259,7 @@ import pyarrow as pa
 import pytest
 
 import lakestate as ls
+from tests.support.repository import ROOT
 
 FINISHED = []  # What the process remembers of histories that came to their end.
 ROWS = [{"user": f"user {number}"} for number in range(6)]
@@ -317,7 +319,7 @@ def test_to_ask_for_no_history_is_a_usage_error(tmp_path: Path) -> None:
         SurviveFaults("here", seeds=-4)(Totals, ROWS, state=totals)
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "reliability.md"
 
 
 def documented() -> list[str]:

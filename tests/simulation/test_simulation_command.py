@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests import soak_plugin
 from tests.simulation.mutations import forget_an_interrupted_commit
+from tests.support import soak_plugin
+from tests.support.repository import ROOT
 
 from lakestate.errors import InvalidInputError
 from lakestate.testing.simulation import Mishap, RunResult, Scenario, __main__, run_seed, sweep
@@ -22,8 +23,6 @@ from lakestate.testing.simulation.exhaustive import SEED, SMALL
 from lakestate.testing.simulation.faults import CallId, parsed_script, shown_script
 from lakestate.testing.simulation.sweep import Journal, Sweep, Task, code_digest, own_code, run_tasks
 from lakestate.testing.simulation.world import BrokenPromiseError
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

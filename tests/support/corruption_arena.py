@@ -15,9 +15,9 @@ from lakestate.coordinator.retain import references_of
 from lakestate.protocol.paths import ObjectKind, recognise
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.destination import LocalPlace, UploadPlace
-from lakestate.sinks.open_files import OPEN_FILES, OpenFile, OpenFiles
-from lakestate.sinks.pre_commit import CompletedUpload, FilePreCommit, LocalFile, PreCommit
+from lakestate.sinks.files.destination import LocalPlace, UploadPlace
+from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
+from lakestate.sinks.files.pre_commit import CompletedUpload, FilePreCommit, LocalFile, PreCommit
 from lakestate.tables.manager import TableManager
 
 PREFIX = f"{JOB}/"

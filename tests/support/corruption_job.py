@@ -22,16 +22,16 @@ from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
 from lakestate.coordinator.tags import create_tag, delete_tag
 from lakestate.operators.operator import Operator, state_tables
-from lakestate.operators.runtime import StagePlan, SubtaskRun
-from lakestate.operators.steps import ChainLink, OperatorStep
 from lakestate.protocol.metadata import Manifest, SourceOffsets
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.sinks.file_sink import FileSink
-from lakestate.spark.sink_step import SinkStep, clean_up_of, committer_of
+from lakestate.runtime.sink_step import SinkStep, clean_up_of, committer_of
+from lakestate.runtime.steps import ChainLink, OperatorStep
+from lakestate.runtime.subtask import StagePlan, SubtaskRun
+from lakestate.sinks.files.sink import FileSink
 from lakestate.storage.parallel import InlineExecutor
-from lakestate.storage.remote_client import RemoteClient
+from lakestate.storage.remote.client import RemoteClient
+from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.manager import TableManager
-from lakestate.tables.routing import routing_keys, subtasks_of
 from lakestate.testing.faults import SimulatedCrash
 from lakestate.testing.stepping import SteppingAmbient
 

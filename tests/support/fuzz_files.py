@@ -30,11 +30,11 @@ import lakestate as ls
 from lakestate.errors import LakestateError
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.values import FileRef
-from lakestate.storage.run_cache import RunCache
-from lakestate.tables import run_files
+from lakestate.storage.cache.run_cache import RunCache
 from lakestate.tables.context import TableContext
-from lakestate.tables.layout import RunLayout
-from lakestate.tables.run import Run
+from lakestate.tables.runs import files as run_files
+from lakestate.tables.runs.layout import RunLayout
+from lakestate.tables.runs.run import Run
 
 MEMORY_BYTES_MAX = 6 << 30
 """Address space, most of it only reserved."""
@@ -52,7 +52,7 @@ class Target:
     """A data file of a keyed table with several row groups, and everything that opens it."""
 
     def __init__(self) -> None:
-        from lakestate.tables import run_parquet
+        from lakestate.tables.runs import parquet as run_parquet
 
         run_parquet.ROW_GROUP_ROWS = GROUP_ROWS
         self.job = TableJob([TABLE])

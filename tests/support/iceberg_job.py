@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from tests.support.sink_job import SCHEMA, Rows, SinkJob, numbered_rows
 
-from lakestate.sinks.iceberg_catalog import IcebergCatalog
-from lakestate.sinks.iceberg_sink import IcebergSink
+from lakestate.sinks.iceberg.catalog import IcebergCatalog
+from lakestate.sinks.iceberg.sink import IcebergSink
 from lakestate.sinks.rolling import Roll
 
 TABLE = "shop.orders"

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
 POLL_S = 0.005
 JOB = "totals"

@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import xxhash
 
 from lakestate.ambient import SystemAmbient
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.rescale import carries
 from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.storage import open_store
 from lakestate.tables.context import TableContext
-from lakestate.tables.global_keyed import GlobalKeyedTable
-from lakestate.tables.global_keyed_view import GlobalKeyedView
-from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig, FinishedTable
+from lakestate.tables.contract import CompactedFiles, CompactionConfig, FinishedTable
+from lakestate.tables.global_keyed.table import GlobalKeyedTable
+from lakestate.tables.global_keyed.view import GlobalKeyedView
 
 TOTALS = GlobalKeyedTable("totals", key=str, value=int)
 EAGER = CompactionPolicy(files_min=2, files_max=2, size_ratio=1000.0)

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from lakestate.errors import LakestateError
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.sinks.file_sink import FileSink
+from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.sink import SinkContext, SinkWriter
+from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.manager import TableManager
-from lakestate.tables.routing import routing_keys, subtasks_of
 from lakestate.testing.faults import SimulatedCrash
 from lakestate.testing.stepping import SteppingAmbient
 

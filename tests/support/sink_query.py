@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from lakestate.spark.data_source import LakestateDataSource, SinkWriter, WrittenMessage
+from lakestate.spark.data_source.source import LakestateDataSource, SinkWriter, WrittenMessage
 
 Rows = Sequence[pa.RecordBatch]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from lakestate.sinks.local_output import LocalOutput
-from lakestate.sinks.local_writer import CurrentFileRecovery, ParquetLocalWriter
-from lakestate.sinks.parquet_segment import COMPRESSIONS, ParquetSettings
-from lakestate.sinks.pre_commit import LocalFile
+from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.pre_commit import LocalFile
+from lakestate.sinks.formats.parquet.local_writer import CurrentFileRecovery, ParquetLocalWriter
+from lakestate.sinks.formats.parquet.segment import COMPRESSIONS, ParquetSettings
 
 EPOCH_ROWS = 150
 SCHEMA = pa.schema(

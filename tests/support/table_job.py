@@ -14,7 +14,7 @@ from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.retention import RetentionPlan
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.tables.lifecycle import Table
+from lakestate.tables.contract import Table
 from lakestate.tables.manager import TableManager
 
 EAGER = CompactionPolicy(files_min=2, files_max=4, size_floor_bytes=1)

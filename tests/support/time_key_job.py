@@ -13,20 +13,20 @@ import pyarrow as pa
 
 from lakestate.ambient import SystemAmbient
 from lakestate.codec import decode_subtask, encode_subtask
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.key_ranges import subtask_of
 from lakestate.protocol.metadata import SubtaskMetadata, TableFiles
 from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.storage import open_store
 from lakestate.tables.context import TableContext
-from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.layout import conformed
-from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig
-from lakestate.tables.time_key import TimeKeyTable
+from lakestate.tables.contract import CompactedFiles, CompactionConfig
+from lakestate.tables.runs.layout import conformed
+from lakestate.tables.time_key.table import TimeKeyTable
 
 if TYPE_CHECKING:
-    from lakestate.storage.run_cache import RunCache
-    from lakestate.tables.time_key_view import TimeKeyState
+    from lakestate.storage.cache.run_cache import RunCache
+    from lakestate.tables.time_key.view import TimeKeyState
 
 EAGER = CompactionPolicy(files_min=2, files_max=2, size_floor_bytes=1 << 30)
 

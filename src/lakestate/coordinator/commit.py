@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from lakestate.coordinator.generation import check_fence
+from lakestate.coordinator.claim import check_fence
 from lakestate.errors import InvalidInputError, OutcomeUnknownError
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import Manifest, SinkPreCommit
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.records import CommittedRecord, GenerationRecord
-from lakestate.tables.job_objects import JobObjects
 
 Committer = Callable[[CommitPermit, SinkPreCommit], None]
 """Makes the output of one sink visible. Called again after a crash: doing it twice is success."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lakestate.job.backing_store import BackingStore
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, TableFiles, TableType
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.storage.run_cache import RunCache
-from lakestate.tables.backing_store import BackingStore
+from lakestate.storage.cache.run_cache import RunCache
 from lakestate.tables.context import TableContext
-from lakestate.tables.lifecycle import CompactedFiles, CompactionConfig, Table
+from lakestate.tables.contract import CompactedFiles, CompactionConfig, Table
 from lakestate.tables.registry import merged_table, table_of
 
 

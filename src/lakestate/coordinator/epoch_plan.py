@@ -15,12 +15,13 @@ import msgspec
 from lakestate.ambient import Ambient
 from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
+from lakestate.job.backing_store import BackingStore
+from lakestate.job.objects import JobObjects
+from lakestate.observability.progress import StepMetrics
 from lakestate.protocol.metadata import Manifest, NamedBytes, SourceOffsets, SubtaskMetadata
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
-from lakestate.storage.run_cache import RunCache
-from lakestate.tables.backing_store import BackingStore
-from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.lifecycle import CompactedFiles
+from lakestate.storage.cache.run_cache import RunCache
+from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.manager import SubtaskCheckpoint
 
 Merges = Mapping[str, Mapping[int, tuple[CompactedFiles, ...]]]
@@ -47,17 +48,6 @@ class EpochPlan:
         if self.parent is None:
             return self
         return replace(self, parent=replace(self.parent, engine_files=(), sinks=(), sources=()))
-
-
-@dataclass(frozen=True)
-class StepMetrics:
-    """What one operator or sink did in one subtask."""
-
-    rows_in: int = 0
-    rows_out: int = 0
-    bytes_written: int = 0
-    checkpoint_ms: float = 0.0
-    files_written: int = 0
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.commit import Committer, commit_epoch
 from lakestate.coordinator.compact import compact_operator
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, encode_pre_commits
-from lakestate.coordinator.generation import check_fence
+from lakestate.coordinator.epoch_progress import epoch_progress
 from lakestate.coordinator.parquet_backend import ParquetBackend, operator_entries
-from lakestate.coordinator.progress import EpochProgress, epoch_progress
 from lakestate.coordinator.publish import publish_epoch, published_or_raise
 from lakestate.coordinator.recover import recover
 from lakestate.coordinator.upkeep import CleanUp, Compactor, Upkeep
@@ -30,6 +30,7 @@ from lakestate.errors import (
     OutcomeUnknownError,
     StorageUnavailableError,
 )
+from lakestate.observability.progress import EpochProgress
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import CompletionStatus, Manifest, OperatorEntry, SinkPreCommit
 from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded
@@ -37,7 +38,7 @@ from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch
 from lakestate.protocol.watermarks import job_watermark
-from lakestate.tables.lifecycle import CompactedFiles
+from lakestate.tables.contract import CompactedFiles
 
 RUNS_MAX = 3
 """An epoch whose attempts keep being superseded is given up after this many runs."""

@@ -13,14 +13,15 @@ from pathlib import Path
 from lakestate.ambient import Ambient, SystemAmbient
 from lakestate.codec import encode_subtask
 from lakestate.config import StoreConfig, size_bytes
+from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.compact import CompactedOperator, compact_operator
-from lakestate.coordinator.generation import claim_generation
 from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.publish import publish_epoch, published_or_raise
 from lakestate.coordinator.recover import open_epoch
 from lakestate.coordinator.retain import retain_from
 from lakestate.coordinator.tags import create_tag, delete_tag
 from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest, OperatorEntry, SubtaskMetadata
 from lakestate.protocol.paths import FENCE
@@ -28,11 +29,10 @@ from lakestate.protocol.records import EpochRecord, GenerationRecord, TagRecord
 from lakestate.protocol.retention import RetentionPlan, RetentionRefused
 from lakestate.protocol.values import Epoch, ObjectRef
 from lakestate.storage import open_store
-from lakestate.storage.private_folder import private_temporary_folder
-from lakestate.storage.run_cache import RunCache
+from lakestate.storage.cache.run_cache import RunCache
+from lakestate.storage.local.private_folder import private_temporary_folder
 from lakestate.storage.store import ObjectStore
-from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.lifecycle import Table
+from lakestate.tables.contract import Table
 from lakestate.tables.manager import SubtaskCheckpoint
 
 CACHE_BYTES_DEFAULT = "10GB"

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from lakestate.ambient import Ambient
 from lakestate.codec import encode_manifest
-from lakestate.coordinator.generation import check_fence
+from lakestate.coordinator.claim import check_fence
 from lakestate.errors import (
     ConflictError,
     FencedError,
@@ -14,12 +14,12 @@ from lakestate.errors import (
     OutcomeUnknownError,
     StorageUnavailableError,
 )
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded, publication
 from lakestate.protocol.records import EpochRecord, GenerationRecord
 from lakestate.protocol.values import Epoch
 from lakestate.storage.store import Created
-from lakestate.tables.job_objects import JobObjects
 
 RECORD_ATTEMPTS_MAX = 3
 """Each attempt has the store's own deadline; after this many the caller has to look."""

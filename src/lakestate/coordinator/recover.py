@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
-from lakestate.coordinator.generation import check_fence
+from lakestate.coordinator.claim import check_fence
 from lakestate.errors import CorruptionError, IncompatibleStateError, NotFoundError
+from lakestate.job.objects import JobObjects, Versioned
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.paths import FENCE
 from lakestate.protocol.publication import CommitPermit, Fenced
@@ -21,7 +22,6 @@ from lakestate.protocol.resolve import (
     resolve,
 )
 from lakestate.protocol.values import Epoch, Generation
-from lakestate.tables.job_objects import JobObjects, Versioned
 
 EPOCHS_SHOWN = 5
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakestate.ambient import Ambient
-from lakestate.coordinator.generation import check_fence
+from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.known_references import KnownReferences
 from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, OutcomeUnknownError
+from lakestate.job.objects import JobObjects, Versioned
 from lakestate.protocol.paths import BOUNDARY, TAGS, ObjectKind, recognise
 from lakestate.protocol.records import BoundaryRecord, EpochRecord, GenerationRecord
 from lakestate.protocol.resolve import Damaged
@@ -20,7 +21,6 @@ from lakestate.protocol.retention import (
     plan_retention,
 )
 from lakestate.protocol.values import Epoch
-from lakestate.tables.job_objects import JobObjects, Versioned
 
 
 def retain(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lakestate.ambient import Ambient
 from lakestate.errors import ConflictError, NotFoundError
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.records import TagRecord
 from lakestate.protocol.values import Epoch
 from lakestate.storage.store import AlreadyExists, StoredObject
-from lakestate.tables.job_objects import JobObjects
 
 
 def create_tag(job: JobObjects, name: str, epoch: Epoch, ambient: Ambient) -> TagRecord:

@@ -20,13 +20,13 @@ from lakestate.coordinator.epoch_plan import Merges
 from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.retain import retain
 from lakestate.errors import FencedError
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
 from lakestate.protocol.metadata import Manifest, OperatorEntry
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.protocol.values import Epoch
-from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.lifecycle import CompactedFiles
+from lakestate.tables.contract import CompactedFiles
 
 Compactor = Callable[[Manifest, str, GenerationRecord], Mapping[int, tuple[CompactedFiles, ...]]]
 """Merges what is worth it in one operator, and says what each subtask swaps in."""

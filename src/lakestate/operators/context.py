@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from lakestate.errors import NotFoundError
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US
-from lakestate.tables.global_keyed import GlobalKeyedTable
-from lakestate.tables.keyed import KeyedTable
-from lakestate.tables.lifecycle import Table
+from lakestate.protocol.watermarks import instant
+from lakestate.tables.contract import Table
+from lakestate.tables.global_keyed.table import GlobalKeyedTable
+from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.manager import TableManager
-
-_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class OperatorContext:
@@ -66,13 +64,3 @@ class OperatorContext:
 
     def __repr__(self) -> str:
         return f"OperatorContext({self.task}, epoch {self.epoch}, watermark {self.watermark})"
-
-
-def instant(time_us: int) -> datetime:
-    """Microseconds since 1970 as a datetime in UTC, or the first or last that there is.
-
-    >>> instant(1_000_000)
-    datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.timezone.utc)
-    """
-    shown_us = min(max(time_us, BELIEVED_FROM_US), BELIEVED_TO_US)
-    return _UNIX_EPOCH + timedelta(microseconds=shown_us)

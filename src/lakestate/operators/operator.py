@@ -11,8 +11,8 @@ import pyarrow as pa
 from lakestate.errors import InvalidInputError
 from lakestate.operators.context import OperatorContext
 from lakestate.protocol.metadata import Column
-from lakestate.tables.lifecycle import Table
-from lakestate.tables.schema import arrow_fields, columns_of
+from lakestate.tables.arrow.schema import arrow_fields, columns_of
+from lakestate.tables.contract import Table
 
 Batches: TypeAlias = "Iterable[pa.RecordBatch | pa.Table] | None"
 

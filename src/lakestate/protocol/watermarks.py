@@ -44,3 +44,13 @@ def job_watermark(previous_us: int | None, sources_us: Iterable[int | None]) -> 
     if not known or len(known) < len(reached):
         return previous_us
     return min(known) if previous_us is None else max(previous_us, min(known))
+
+
+def instant(time_us: int) -> datetime:
+    """Microseconds since 1970 as a datetime in UTC, or the first or last that there is.
+
+    >>> instant(1_000_000)
+    datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.timezone.utc)
+    """
+    shown_us = min(max(time_us, BELIEVED_FROM_US), BELIEVED_TO_US)
+    return _UNIX_EPOCH + timedelta(microseconds=shown_us)

@@ -3,11 +3,11 @@
 What users name is here; `sink` is the contract with the runtime, for those who write their own.
 """
 
-from lakestate.sinks.event_time import EventTime
-from lakestate.sinks.iceberg_catalog import IcebergCatalog
-from lakestate.sinks.iceberg_sink import IcebergSink
-from lakestate.sinks.json_lines_sink import JsonLinesSink
-from lakestate.sinks.parquet_sink import ParquetSink
+from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
+from lakestate.sinks.formats.parquet.sink import ParquetSink
+from lakestate.sinks.iceberg.catalog import IcebergCatalog
+from lakestate.sinks.iceberg.sink import IcebergSink
+from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.rolling import Roll
 from lakestate.sinks.sink import Sink, SinkCommitter, SinkContext, SinkWriter
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lakestate.config import duration_us, size_bytes
 from lakestate.errors import InvalidInputError
-from lakestate.sinks.writer_state import FILE_BYTES_MAX
+from lakestate.sinks.files.writer_state import FILE_BYTES_MAX
 
 
 class RollReason(Enum):

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from lakestate.ambient import Ambient
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.tables.lifecycle import Table
+from lakestate.tables.contract import Table
 from lakestate.tables.manager import TableManager
 
 if TYPE_CHECKING:
-    from lakestate.sinks.file_sink import FileSink
+    from lakestate.sinks.files.sink import FileSink
 
 
 @dataclass(frozen=True)

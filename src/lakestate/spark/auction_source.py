@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from lakestate.errors import InvalidInputError
-from lakestate.tables.schema import columns_of
+from lakestate.tables.arrow.schema import columns_of
 from lakestate.testing.auctions import AuctionHouse, AuctionKind
 
 if TYPE_CHECKING:

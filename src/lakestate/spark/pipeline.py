@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, Any
 from lakestate.config import StoreConfig, duration_us
 from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
-from lakestate.coordinator.progress import EpochListener
 from lakestate.errors import InvalidInputError
+from lakestate.observability.progress import EpochListener
 from lakestate.operators.operator import Operator
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.key_ranges import checked_parallelism
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.names import checked_name
 from lakestate.protocol.retention import RetentionPolicy
+from lakestate.runtime.sink_step import clean_up_of, committer_of
 from lakestate.sinks.sink import Sink
-from lakestate.spark.checks import check_names, check_stored, check_types, tables_of
-from lakestate.spark.compaction import SparkCompactor
-from lakestate.spark.compiled import CompiledPipeline, compiled
-from lakestate.spark.graph import (
+from lakestate.spark.checkpoint.directory import SparkDirectory
+from lakestate.spark.execution.compaction import SparkCompactor
+from lakestate.spark.execution.partition_shuffle import shuffled_for
+from lakestate.spark.graph.checks import check_names, check_stored, check_types, tables_of
+from lakestate.spark.graph.compiled import CompiledPipeline, compiled
+from lakestate.spark.graph.nodes import (
     ApplyNode,
     ConnectNode,
     Graph,
@@ -35,12 +38,9 @@ from lakestate.spark.graph import (
     Transform,
     TransformNode,
 )
-from lakestate.spark.partition_shuffle import shuffled_for
+from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.query import PipelineQuery
-from lakestate.spark.schemas import Schemas
 from lakestate.spark.session_checks import check_session, check_speculation
-from lakestate.spark.sink_step import clean_up_of, committer_of
-from lakestate.spark.spark_directory import SparkDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,14 +15,14 @@ from pyspark.errors import PySparkException
 
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult
 from lakestate.coordinator.job_driver import AlreadyPublished, EpochFinished, JobDriver, StartAgain
-from lakestate.coordinator.progress import EpochListener, EpochProgress
 from lakestate.errors import IncompatibleStateError, InvalidInputError
+from lakestate.observability.progress import EpochListener, EpochProgress
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.values import Epoch
-from lakestate.spark.compiled import CompiledPipeline, combined_source
-from lakestate.spark.epoch_runner import EpochRunner
-from lakestate.spark.offsets import has_offsets, rebuild
-from lakestate.spark.spark_directory import SparkDirectory
+from lakestate.spark.checkpoint.directory import SparkDirectory
+from lakestate.spark.checkpoint.offsets import has_offsets, rebuild
+from lakestate.spark.execution.epoch_runner import EpochRunner
+from lakestate.spark.graph.compiled import CompiledPipeline, combined_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakestate.errors import InvalidInputError
-from lakestate.spark.compiled import CompiledPipeline
+from lakestate.spark.graph.compiled import CompiledPipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

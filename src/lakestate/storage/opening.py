@@ -36,10 +36,10 @@ def open_store(where: StoreConfig | str, options: Mapping[str, str] | None = Non
             expected=", ".join(f"{known}://" for known in SCHEMES),
         )
     if scheme == "file":
-        from lakestate.storage.local import LocalStore
+        from lakestate.storage.local.store import LocalStore
 
         return LocalStore(config)
-    from lakestate.storage.remote import ObstoreStore
+    from lakestate.storage.remote.store import ObstoreStore
 
     return ObstoreStore(config)
 

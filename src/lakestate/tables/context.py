@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakestate.ambient import Ambient
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import TableConfig
 from lakestate.protocol.values import TaskInfo
-from lakestate.storage.run_cache import RunCache
-from lakestate.tables.job_objects import JobObjects
+from lakestate.storage.cache.run_cache import RunCache
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError, NotFoundError
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.compatibility import Incompatible
 from lakestate.protocol.metadata import Manifest, SubtaskEntry, SubtaskMetadata, TableConfig
 from lakestate.protocol.values import FileRef
-from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.lifecycle import Table
-from lakestate.tables.migration import DryRunnable
-from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
-from lakestate.tables.run_parquet import decode_run
+from lakestate.tables.contract import Table
+from lakestate.tables.migration.migrations import DryRunnable
+from lakestate.tables.runs.parquet import decode_run
+from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
 _STATE_ERRORS = (CorruptionError, IncompatibleStateError, InvalidInputError)
 

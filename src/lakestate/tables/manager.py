@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from lakestate.errors import ConflictError, InvalidInputError, NotFoundError
+from lakestate.job.backing_store import BackingStore
 from lakestate.protocol.metadata import StateSummary, SubtaskEntry, SubtaskMetadata
 from lakestate.protocol.paths import recognise
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TaskInfo
-from lakestate.tables.backing_store import BackingStore
 from lakestate.tables.context import TableContext
-from lakestate.tables.global_keyed import GlobalKeyedTable
-from lakestate.tables.global_keyed_view import GlobalKeyedView
-from lakestate.tables.keyed import KeyedTable
-from lakestate.tables.keyed_view import KeyedView
-from lakestate.tables.lifecycle import CompactedFiles, FinishedTable, Table, View
+from lakestate.tables.contract import CompactedFiles, FinishedTable, Table, View
+from lakestate.tables.global_keyed.table import GlobalKeyedTable
+from lakestate.tables.global_keyed.view import GlobalKeyedView
+from lakestate.tables.keyed.table import KeyedTable
+from lakestate.tables.keyed.view import KeyedView
 from lakestate.tables.restore import RestoredSubtask, fresh, restored
-from lakestate.tables.time_key import TimeKeyTable
-from lakestate.tables.time_key_view import TimeKeyState
+from lakestate.tables.time_key.table import TimeKeyTable
+from lakestate.tables.time_key.view import TimeKeyState
 
 V = TypeVar("V", bound=View)
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from lakestate.codec import checked_table_type
 from lakestate.protocol.metadata import TableConfig, TableFiles, TableType
 from lakestate.protocol.values import TaskInfo
-from lakestate.tables.global_keyed import GlobalKeyedTable
-from lakestate.tables.keyed import KeyedTable
-from lakestate.tables.lifecycle import Table
-from lakestate.tables.time_key import TimeKeyTable
+from lakestate.tables.contract import Table
+from lakestate.tables.global_keyed.table import GlobalKeyedTable
+from lakestate.tables.keyed.table import KeyedTable
+from lakestate.tables.time_key.table import TimeKeyTable
 
 TABLE_TYPES: Mapping[TableType, type[Table]] = {
     table.table_type: table for table in (GlobalKeyedTable, KeyedTable, TimeKeyTable)

@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from lakestate.errors import IncompatibleStateError
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.compatibility import Incompatible
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, TableFiles
 from lakestate.protocol.rescale import needs_all_subtasks, plan_rescale
 from lakestate.protocol.values import ObjectRef, TaskInfo
-from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.lifecycle import Table
+from lakestate.tables.contract import Table
 from lakestate.tables.registry import merged_table, subtask_part
 
 

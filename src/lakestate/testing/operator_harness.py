@@ -17,21 +17,21 @@ import pyarrow as pa
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
-from lakestate.coordinator.progress import EpochProgress
 from lakestate.errors import InvalidInputError
+from lakestate.observability.progress import EpochProgress
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import Operator, state_tables
-from lakestate.operators.runtime import StagePlan, SubtaskRun
-from lakestate.operators.steps import ChainLink, OperatorStep
 from lakestate.protocol.metadata import SourceOffsets, TableConfig
 from lakestate.protocol.values import TaskInfo
+from lakestate.runtime.steps import ChainLink, OperatorStep
+from lakestate.runtime.subtask import StagePlan, SubtaskRun
+from lakestate.tables.arrow.schema import arrow_type
 from lakestate.tables.event_time import EventTime, event_time_us
-from lakestate.tables.global_keyed import GlobalKeyedTable
-from lakestate.tables.global_keyed_view import GlobalKeyedView
-from lakestate.tables.layout import conformed
+from lakestate.tables.global_keyed.table import GlobalKeyedTable
+from lakestate.tables.global_keyed.view import GlobalKeyedView
+from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.manager import TableManager
-from lakestate.tables.routing import routing_keys, subtasks_of
-from lakestate.tables.schema import arrow_type
+from lakestate.tables.runs.layout import conformed
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]"
 OPERATOR_ID = "operator"

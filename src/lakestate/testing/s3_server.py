@@ -24,8 +24,8 @@ from lakestate.config import RetryPolicy, StoreConfig
 from lakestate.errors import LakestateError, MissingExtraError, StorageUnavailableError
 from lakestate.storage import open_store
 from lakestate.storage.redaction import Redaction
+from lakestate.storage.remote.s3_client import boto_errors, s3_client
 from lakestate.storage.retry import TransientFault
-from lakestate.storage.s3_client import boto_errors, s3_client
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakestate.errors import InvalidInputError
-from lakestate.storage.run_cache_entry import (
+from lakestate.storage.cache.entry import (
     DATA_SUFFIX,
     RECORD_SUFFIX,
     EntryRecord,
@@ -53,7 +53,7 @@ def verify_cache(directory: str | Path) -> CacheReport:
     A damaged cached run costs time, never rows.
 
     >>> import tempfile
-    >>> from lakestate.storage.run_cache import RunCache
+    >>> from lakestate.storage.cache.run_cache import RunCache
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     RunCache(Path(folder), 1000).open("a", lambda path: path.write_bytes(b"rows")).close()
     ...     report = verify_cache(folder)

@@ -18,20 +18,20 @@ import xxhash
 
 from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.key_ranges import ALL_KEYS, KEY_MAX, KeyRange
 from lakestate.protocol.metadata import TableConfig, TableType
 from lakestate.protocol.values import FileRef, ObjectRef, TimeRange
 from lakestate.storage.store import ByteRange
 from lakestate.tables.context import TableContext
-from lakestate.tables.global_keyed_files import read_entries
-from lakestate.tables.job_objects import JobObjects
-from lakestate.tables.key_equality import same_keys
-from lakestate.tables.layout import RunLayout
-from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
-from lakestate.tables.partial_read import read_blocks
-from lakestate.tables.run import Run
-from lakestate.tables.run_files import open_run
-from lakestate.tables.run_parquet import decode_run
+from lakestate.tables.global_keyed.files import read_entries
+from lakestate.tables.runs.files import open_run
+from lakestate.tables.runs.key_equality import same_keys
+from lakestate.tables.runs.layout import RunLayout
+from lakestate.tables.runs.parquet import decode_run
+from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
+from lakestate.tables.runs.partial_read import read_blocks
+from lakestate.tables.runs.run import Run
 
 STREAM_BYTES = 8 << 20
 """A large object is read in pieces of this size to take its checksum."""

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from lakestate.ambient import Ambient
 from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
+from lakestate.job.backing_store import BackingStore
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata
 from lakestate.protocol.paths import BOUNDARY, ObjectKind, recognise
 from lakestate.protocol.values import Epoch, ObjectRef, TaskInfo
 from lakestate.sinks.sink import Sink
 from lakestate.storage.parallel import InlineExecutor, is_one_at_a_time
-from lakestate.tables.backing_store import BackingStore
 from lakestate.tables.context import TableContext
-from lakestate.tables.job_objects import JobObjects
 from lakestate.verification.data_files import check_data_file
 from lakestate.verification.ledger import STATE_ERRORS, Ledger, flaw_of
 from lakestate.verification.records import Records, check_records, read_records

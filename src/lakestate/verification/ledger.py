@@ -21,9 +21,9 @@ from lakestate.errors import (
     LakestateError,
     NotFoundError,
 )
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.paths import ObjectKind, recognise
 from lakestate.protocol.values import Epoch, ObjectRef
-from lakestate.tables.job_objects import JobObjects
 from lakestate.verification.data_files import ContradictionError
 from lakestate.verification.report import Finding, Problem
 

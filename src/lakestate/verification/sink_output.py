@@ -11,15 +11,22 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lakestate.errors import CorruptionError, InvalidInputError, LakestateError, NotFoundError
+from lakestate.job.backing_store import BackingStore
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.sinks.destination import LocalPlace, Place, UploadPlace
-from lakestate.sinks.file_names import begun_in, copied_from, sink_tag
-from lakestate.sinks.file_sink import FileSink
-from lakestate.sinks.local_output import OPEN_FOLDER, LocalOutput
-from lakestate.sinks.open_files import OPEN_FILES, OpenFile, OpenFiles
-from lakestate.sinks.pre_commit import CompletedUpload, FilePreCommit, LocalFile, Part, PreCommit, SmallObject
+from lakestate.sinks.files.destination import LocalPlace, Place, UploadPlace
+from lakestate.sinks.files.local_output import OPEN_FOLDER, LocalOutput
+from lakestate.sinks.files.names import begun_in, copied_from, sink_tag
+from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
+from lakestate.sinks.files.pre_commit import (
+    CompletedUpload,
+    FilePreCommit,
+    LocalFile,
+    Part,
+    PreCommit,
+    SmallObject,
+)
+from lakestate.sinks.files.sink import FileSink
 from lakestate.storage.store import ObjectStore, UploadId
-from lakestate.tables.backing_store import BackingStore
 from lakestate.tables.manager import TableManager
 from lakestate.verification.report import DanglingOutput, Finding, Problem, Standing
 

@@ -15,8 +15,8 @@ from lakestate.protocol.metadata import CompletionStatus, Manifest
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch
-from lakestate.spark.sink_step import clean_up_of, committer_of
-from lakestate.tables.lifecycle import CompactedFiles, Table
+from lakestate.runtime.sink_step import clean_up_of, committer_of
+from lakestate.tables.contract import CompactedFiles, Table
 from lakestate.testing.simulation.chance import chance
 from lakestate.testing.simulation.cluster import JOB_ID, SOURCE, Cluster, sinks_of
 from lakestate.testing.simulation.objects import SimulatedObjects

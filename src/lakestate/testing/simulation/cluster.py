@@ -16,17 +16,17 @@ import pyarrow as pa
 
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
 from lakestate.errors import LakestateError, StorageUnavailableError
-from lakestate.operators.runtime import StagePlan, SubtaskRun
-from lakestate.operators.steps import ChainLink, OperatorStep
 from lakestate.protocol.metadata import SourceOffsets
-from lakestate.sinks.file_sink import FileSink
-from lakestate.sinks.json_lines_sink import JsonLinesSink
-from lakestate.sinks.parquet_sink import ParquetSink
+from lakestate.runtime.sink_step import SinkStep
+from lakestate.runtime.steps import ChainLink, OperatorStep
+from lakestate.runtime.subtask import StagePlan, SubtaskRun
+from lakestate.sinks.files.sink import FileSink
+from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
+from lakestate.sinks.formats.parquet.sink import ParquetSink
 from lakestate.sinks.rolling import Roll
-from lakestate.spark.sink_step import SinkStep
 from lakestate.storage.store import ObjectStore
-from lakestate.tables.routing import routing_keys, subtasks_of
-from lakestate.tables.schema import arrow_fields
+from lakestate.tables.arrow.schema import arrow_fields
+from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.testing.faults import SimulatedCrash
 from lakestate.testing.simulation.process import Process, SimulatedBackend
 from lakestate.testing.simulation.scenario import Scenario

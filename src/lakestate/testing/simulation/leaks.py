@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.epoch_plan import decode_pre_commits
-from lakestate.coordinator.generation import claim_generation
 from lakestate.coordinator.retain import retain
 from lakestate.protocol.metadata import SinkPreCommit
 from lakestate.protocol.paths import ObjectKind, recognise
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
-from lakestate.sinks.file_names import begun_in, sink_tag
-from lakestate.sinks.pre_commit import PreCommit
-from lakestate.spark.sink_step import clean_up_of
+from lakestate.runtime.sink_step import clean_up_of
+from lakestate.sinks.files.names import begun_in, sink_tag
+from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.testing.simulation.cluster import JOB_ID, sinks_of
 from lakestate.testing.simulation.objects import SimulatedObjects
 from lakestate.testing.simulation.process import Process

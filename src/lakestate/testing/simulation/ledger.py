@@ -16,12 +16,12 @@ from typing import Any
 import pyarrow as pa
 
 from lakestate.operators.operator import Operator
+from lakestate.tables.contract import Table
 from lakestate.tables.event_time import event_time_us
-from lakestate.tables.global_keyed import GlobalKeyedTable
-from lakestate.tables.keyed import KeyedTable
-from lakestate.tables.lifecycle import Table
-from lakestate.tables.migration import ColumnChanges
-from lakestate.tables.time_key import TimeKeyTable
+from lakestate.tables.global_keyed.table import GlobalKeyedTable
+from lakestate.tables.keyed.table import KeyedTable
+from lakestate.tables.migration.migrations import ColumnChanges
+from lakestate.tables.time_key.table import TimeKeyTable
 from lakestate.testing.simulation.job import Row, SimulatedJob
 
 USERS = ("ann", "bob", "cy", "dee", "eve")

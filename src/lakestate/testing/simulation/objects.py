@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from lakestate.codec import decode_subtask
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import SubtaskEntry, SubtaskMetadata
-from lakestate.tables.job_objects import JobObjects
 
 
 class SimulatedObjects(JobObjects):

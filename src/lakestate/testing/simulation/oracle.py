@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakestate.job.backing_store import BackingStore
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import state_tables
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.tables.backing_store import BackingStore
-from lakestate.tables.global_keyed_view import GlobalKeyedView
+from lakestate.tables.global_keyed.view import GlobalKeyedView
 from lakestate.tables.manager import TableManager
 from lakestate.testing.simulation.cluster import JOB_ID
 from lakestate.testing.simulation.job import Row, SimulatedJob

@@ -9,7 +9,7 @@ from typing import Any
 
 from lakestate.coordinator import upkeep
 from lakestate.coordinator.known_references import KnownReferences
-from lakestate.sinks import lanes, uploads
+from lakestate.sinks.files import lanes, uploads
 
 _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (upkeep, "CLEAN_UP_EPOCHS", 1),

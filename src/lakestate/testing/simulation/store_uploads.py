@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from lakestate.errors import InvalidInputError, NotFoundError
-from lakestate.storage.multipart_parts import (
+from lakestate.storage.multipart.parts import (
     changed_part,
     checked_number,
     checked_parts,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakestate.coordinator.job_driver import SupersededAttemptError
 from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, LakestateError
-from lakestate.storage.run_cache import RunCache
+from lakestate.storage.cache.run_cache import RunCache
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.chance import chance
 from lakestate.testing.simulation.faults import FaultPlan, Mishap, Script

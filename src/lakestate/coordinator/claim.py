@@ -1,0 +1,51 @@
+"""Claiming a generation: the compare-and-swap that fences every earlier driver."""
+
+from __future__ import annotations
+
+from lakestate.ambient import Ambient
+from lakestate.errors import FencedError, OutcomeUnknownError
+from lakestate.job.objects import JobObjects
+from lakestate.protocol.paths import FENCE
+from lakestate.protocol.publication import Fenced, may_publish
+from lakestate.protocol.records import GenerationRecord
+from lakestate.protocol.values import FIRST_GENERATION
+
+
+def claim_generation(job: JobObjects, ambient: Ambient) -> GenerationRecord:
+    """Take the next generation of the job. From here on every lower one is fenced.
+
+    Several drivers may try at once: each gets a generation of its own, and the highest stays.
+    """
+    claim_id = ambient.new_id()
+    while True:
+        fence = job.read_fence()
+        if fence is not None and fence.record.claim_id == claim_id:
+            return fence.record
+        generation = FIRST_GENERATION if fence is None else fence.record.generation.next()
+        mine = GenerationRecord(job.job_id, generation, claim_id, ambient.now_ms())
+        try:
+            if job.swap(FENCE, mine, fence):
+                return mine
+        except OutcomeUnknownError:
+            # The claim id tells: if the fence carries it, the lost answer was a yes.
+            continue
+
+
+def check_fence(job: JobObjects, mine: GenerationRecord) -> None:
+    """Raise FencedError if a higher generation has the job."""
+    fence = job.read_fence()
+    if fence is None:
+        raise _fenced(job, mine, "no fence at all: the job was deleted")
+    decision = may_publish(mine, fence.record)
+    if isinstance(decision, Fenced):
+        raise _fenced(job, mine, f"generation {decision.by}")
+
+
+def _fenced(job: JobObjects, mine: GenerationRecord, found: str) -> FencedError:
+    return FencedError(
+        "another driver has taken over this job",
+        object_name=job.shown(FENCE),
+        found=found,
+        expected=f"generation {mine.generation}, which this driver claimed",
+        action="let the other driver run; this one has stopped and changed nothing more",
+    )

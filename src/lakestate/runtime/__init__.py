@@ -1,0 +1,1 @@
+"""One subtask of one stage for one epoch, without an engine."""

@@ -1,0 +1,123 @@
+"""A sink as a step of a stage, and its committer as the driver calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakestate.coordinator.commit import Committer
+from lakestate.coordinator.epoch_plan import decode_pre_commits
+from lakestate.errors import InvalidInputError, LakestateError, OperatorError
+from lakestate.protocol.metadata import Manifest, SinkPreCommit
+from lakestate.protocol.publication import CommitPermit
+from lakestate.runtime.checked_output import fitted
+from lakestate.runtime.steps import StepScope
+from lakestate.sinks.sink import Sink, SinkContext, SinkWriter
+from lakestate.tables.contract import Table
+
+
+@dataclass(frozen=True)
+class SinkStep:
+    """A sink as a step."""
+
+    step_id: str
+    sink: Sink
+    schema: pa.Schema
+    event_time: str | None = None
+    sink_id: str | None = None
+    """The sink, if it is another than the step; see `SinkContext`."""
+
+    def tables(self) -> Sequence[Table]:
+        """The sink's tables."""
+        return self.sink.tables()
+
+    def opened(self, scope: StepScope) -> RunningSink:
+        """A writer that goes on where the tables say."""
+        context = SinkContext(
+            task=scope.task,
+            epoch=scope.epoch,
+            tables=scope.tables,
+            ambient=scope.ambient,
+            watermark_us=scope.watermark_us,
+            schema=self.schema,
+            event_time=self.event_time,
+            sink_id=self.sink_id,
+        )
+        return RunningSink(self.sink.writer(context), self.schema, scope)
+
+
+class RunningSink:
+    """A sink's writer at work. It takes rows and gives none."""
+
+    def __init__(self, writer: SinkWriter, schema: pa.Schema, scope: StepScope) -> None:
+        self._writer = writer
+        self._schema = schema
+        self._scope = scope
+
+    def start(self) -> Iterator[pa.RecordBatch]:
+        """Nothing."""
+        return iter(())
+
+    def process(self, input_name: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Write rows."""
+        rows = fitted(batch, self._schema, f"input of {self._scope.where}")
+        try:
+            self._writer.write(rows)
+        except LakestateError as cause:
+            if isinstance(cause, InvalidInputError):
+                raise OperatorError(
+                    f"sink refused rows: {cause.summary}",
+                    object_name=self._scope.where,
+                    found=cause.found,
+                    expected=cause.expected,
+                ) from cause
+            raise
+        return iter(())
+
+    def watermark(self) -> Iterator[pa.RecordBatch]:
+        """Nothing: a writer knows the watermark from its context."""
+        return iter(())
+
+    def close(self) -> Iterator[pa.RecordBatch]:
+        """Nothing: `finish` closes the files."""
+        return iter(())
+
+    def finish(self, *, then_stop: bool) -> None:
+        """What is open goes into the tables."""
+        self._writer.finish(then_stop=then_stop)
+
+    def abandon(self) -> None:
+        """Let go of the writer."""
+        self._writer.abandon()
+
+
+def clean_up_of(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest], None]:
+    """What the driver calls beside the stream to clear away what dead attempts left in sinks."""
+
+    def clean_up(manifest: Manifest) -> None:
+        failed: list[LakestateError] = []
+        for pre_commit in manifest.sinks:
+            if pre_commit.sink_id in sinks:
+                try:
+                    parts = decode_pre_commits(pre_commit.data, f"manifest of epoch {manifest.epoch}")
+                    sinks[pre_commit.sink_id].committer().clean_up(job_id, manifest.epoch, parts)
+                except LakestateError as error:
+                    # The other sinks are cleared all the same.
+                    failed.append(error)
+        if failed:
+            raise failed[0]
+
+    return clean_up
+
+
+def committer_of(sink: Sink, job_id: str) -> Committer:
+    """What the driver calls to commit an epoch of a sink."""
+    committer = sink.committer()
+
+    def commit(permit: CommitPermit, pre_commit: SinkPreCommit) -> None:
+        parts = decode_pre_commits(pre_commit.data, permit.manifest.path)
+        committer.commit(job_id, permit.epoch, parts)
+
+    return commit

@@ -1,0 +1,220 @@
+"""A step of a stage: an operator, or a sink, as a subtask runs it.
+
+The runtime knows only what is here, so that sinks, which live in a layer of their own, can be steps
+beside operators. `OperatorStep` is the step of an operator.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Protocol
+
+import pyarrow as pa
+
+from lakestate.ambient import Ambient
+from lakestate.errors import InvalidInputError, LakestateError, OperatorError
+from lakestate.operators.context import OperatorContext
+from lakestate.operators.operator import Batches, Operator, batches_of, state_tables
+from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.runtime.checked_output import checked_output, fitted
+from lakestate.tables.arrow.schema import arrow_fields, columns_of
+from lakestate.tables.contract import Table
+from lakestate.tables.manager import TableManager
+
+
+@dataclass(frozen=True)
+class StepScope:
+    """One subtask of a step in one epoch, with its restored state."""
+
+    task: TaskInfo
+    epoch: Epoch
+    watermark_us: int | None
+    tables: TableManager
+    ambient: Ambient
+
+    @property
+    def where(self) -> str:
+        """Who this is, for errors."""
+        task = self.task
+        return (
+            f"operator {task.operator_id}, subtask {task.subtask_index} of {task.parallelism}, "
+            f"epoch {self.epoch}"
+        )
+
+
+class RunningStep(Protocol):
+    """A step at work in one subtask in one epoch. Every call but the last two may give rows."""
+
+    def start(self) -> Iterator[pa.RecordBatch]:
+        """Before the first row."""
+        ...
+
+    def process(self, input_name: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Rows."""
+        ...
+
+    def watermark(self) -> Iterator[pa.RecordBatch]:
+        """After the last row, if there is a watermark."""
+        ...
+
+    def close(self) -> Iterator[pa.RecordBatch]:
+        """After everything else, if the job is drained."""
+        ...
+
+    def finish(self, *, then_stop: bool) -> None:
+        """Before the checkpoint: everything that matters goes into the tables."""
+        ...
+
+    def abandon(self) -> None:
+        """After a failure: let go of local resources."""
+        ...
+
+
+class Step(Protocol):
+    """What is shipped to subtasks."""
+
+    @property
+    def step_id(self) -> str:
+        """The operator's or sink's id."""
+        ...
+
+    def tables(self) -> Sequence[Table]:
+        """Its state tables."""
+        ...
+
+    def opened(self, scope: StepScope) -> RunningStep:
+        """The step at work."""
+        ...
+
+
+@dataclass(frozen=True)
+class ChainLink:
+    """A step and where its rows come from: the step at `parent`, or the stage's input."""
+
+    step: Step
+    parent: int | None = None
+    exported: bool = False
+    """True if its output leaves the stage."""
+
+
+@dataclass(frozen=True)
+class OperatorStep:
+    """An operator as a step."""
+
+    step_id: str
+    operator: Operator
+
+    def tables(self) -> Sequence[Table]:
+        """The operator's tables."""
+        return state_tables(self.operator)
+
+    def opened(self, scope: StepScope) -> RunningOperator:
+        """A copy of the operator whose tables are views."""
+        return RunningOperator(self.operator, scope)
+
+
+class RunningOperator:
+    """An operator at work. What its code raises is wrapped with who and when; the cause stays."""
+
+    def __init__(self, operator: Operator, scope: StepScope) -> None:
+        declared = operator.tables()
+        self._scope = scope
+        self._context = OperatorContext(scope.task, scope.epoch, scope.watermark_us, scope.tables, declared)
+        self._declaration = operator
+        self._operator = _made_anew(operator, {name: self._context.view(name) for name in declared})
+
+    def start(self) -> Iterator[pa.RecordBatch]:
+        """Call `on_start`."""
+        return self._checked("on_start", lambda: self._operator.on_start(self._context))
+
+    def process(self, input_name: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Call the method that takes rows of this input."""
+        needed = self._needed.get(input_name)
+        if needed is not None:
+            batch = fitted(batch, needed, f"input of {self._scope.where}")
+        return self._checked("process", lambda: self._operator.process(input_name, batch, self._context))
+
+    def watermark(self) -> Iterator[pa.RecordBatch]:
+        """Call `on_watermark`."""
+        watermark = self._context.watermark
+        assert watermark is not None
+        return self._checked("on_watermark", lambda: self._operator.on_watermark(watermark, self._context))
+
+    def close(self) -> Iterator[pa.RecordBatch]:
+        """Call `on_close`."""
+        return self._checked("on_close", lambda: self._operator.on_close(self._context))
+
+    def finish(self, *, then_stop: bool) -> None:
+        """Nothing: an operator's state is in its tables already."""
+
+    def abandon(self) -> None:
+        """Nothing: an operator holds no resources of ours."""
+
+    @cached_property
+    def _needed(self) -> dict[str, pa.Schema]:
+        operator = self._declaration
+        declared = {name: operator.needed_columns(name) for name in operator.input_names}
+        return {
+            name: pa.schema(arrow_fields(columns_of(columns, what="input")))
+            for name, columns in declared.items()
+            if columns is not None
+        }
+
+    @cached_property
+    def _output(self) -> pa.Schema | None:
+        return self._declaration.output_schema
+
+    def _checked(self, hook: str, call: Callable[[], Batches]) -> Iterator[pa.RecordBatch]:
+        rows = batches_of_hook(hook, call, self._scope)
+        return (checked_output(batch, self._output, self._scope.where) for batch in rows)
+
+
+def _made_anew(operator: Operator, views: Mapping[str, object]) -> Operator:
+    """The operator as it was declared, whatever earlier epochs and attempts did to their attributes.
+
+    A Python worker keeps what was shipped to it: a list that was shared would carry rows of one
+    subtask, or of an attempt that was thrown away, into another.
+    """
+    attributes = {name: value for name, value in vars(operator).items() if name not in views}
+    fresh = copy.copy(operator)
+    # A module cannot be copied, and need not be.
+    memo: dict[int, object] = {
+        id(value): value for value in attributes.values() if isinstance(value, ModuleType)
+    }
+    # A bound method among the attributes, or whatever else leads back, leads to the operator at work.
+    memo[id(operator)] = fresh
+    for name, value in attributes.items():
+        try:
+            vars(fresh)[name] = copy.deepcopy(value, memo)
+        except Exception as cause:
+            raise InvalidInputError(
+                "an attribute of an operator cannot be copied, which every epoch needs",
+                object_name=f"{type(operator).__name__}.{name}",
+                found=f"{type(value).__name__}: {cause}",
+                action="make it in on_start, keep it in a module, or give its class __deepcopy__",
+            ) from cause
+    vars(fresh).update(views)
+    return fresh
+
+
+def batches_of_hook(hook: str, call: Callable[[], Batches], scope: StepScope) -> Iterator[pa.RecordBatch]:
+    """What user code yields. What it raises is wrapped, and keeps its traceback as the cause."""
+    try:
+        yield from batches_of(call())
+    except InvalidInputError as cause:
+        raise _failed(hook, scope, cause) from cause
+    except LakestateError:
+        # Storage, corruption, fencing: not the operator's fault, and handled by their own kind.
+        raise
+    except Exception as cause:
+        raise _failed(hook, scope, cause) from cause
+
+
+def _failed(hook: str, scope: StepScope, cause: Exception) -> OperatorError:
+    return OperatorError(
+        f"{hook} raised {type(cause).__name__}", object_name=scope.where, found=str(cause) or repr(cause)
+    )

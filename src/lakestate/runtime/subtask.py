@@ -1,0 +1,172 @@
+"""One subtask of one stage for one epoch: restore, process, react to the watermark, checkpoint.
+
+A stage is a tree of steps whose rows need no routing between them. Spark's tasks and the operator
+harness both run this; it knows neither.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakestate.coordinator.epoch_plan import EpochPlan, PinnedBackend, SubtaskReport
+from lakestate.job.backing_store import BackingStore
+from lakestate.observability.progress import StepMetrics
+from lakestate.protocol.values import TaskInfo
+from lakestate.runtime.coalesce import coalesced
+from lakestate.runtime.steps import ChainLink, RunningStep, Step, StepScope
+from lakestate.tables.manager import SubtaskCheckpoint, TableManager
+
+Exported = tuple[int, pa.RecordBatch]
+"""Rows that leave the stage, and the number of the link that they come from."""
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """A stage: its name, its parallelism, and its steps, parents before children."""
+
+    name: str
+    parallelism: int
+    links: tuple[ChainLink, ...]
+
+
+@dataclass
+class _Progress:
+    rows_in: list[int]
+    rows_out: list[int]
+    restore_ms: float = 0.0
+    process_ms: float = 0.0
+    checkpoints: list[SubtaskCheckpoint] = field(default_factory=list)
+    checkpoint_ms: list[float] = field(default_factory=list)
+
+
+class SubtaskRun:
+    """One run of one subtask. `run` gives the rows that leave it; then there is a `report`."""
+
+    def __init__(self, stage: StagePlan, subtask_index: int, plan: EpochPlan, backend: BackingStore) -> None:
+        self._stage = stage
+        self._index = subtask_index
+        self._plan = plan
+        self._backend = PinnedBackend(backend, plan.parent)
+        self._children = _children(stage.links)
+        self._managers: list[TableManager] = []
+        self._steps: list[RunningStep] = []
+        count = len(stage.links)
+        self._progress = _Progress([0] * count, [0] * count)
+
+    def run(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[Exported]:
+        """Process rows, each batch with the name of its input, and checkpoint at their end."""
+        try:
+            self._restore()
+            started = time.perf_counter()
+            yield from self._process(batches)
+            self._progress.process_ms = _ms_since(started)
+            self._checkpoint()
+        except BaseException:
+            for step in self._steps:
+                step.abandon()
+            raise
+
+    @property
+    def report(self) -> SubtaskReport:
+        """What was done. Only after everything that `run` gives was taken."""
+        progress = self._progress
+        assert len(progress.checkpoints) == len(self._stage.links), "the subtask has not finished"
+        metrics = {
+            link.step.step_id: StepMetrics(
+                rows_in=progress.rows_in[number],
+                rows_out=progress.rows_out[number],
+                bytes_written=progress.checkpoints[number].entry.summary.bytes_written,
+                checkpoint_ms=progress.checkpoint_ms[number],
+                files_written=progress.checkpoints[number].files_written,
+            )
+            for number, link in enumerate(self._stage.links)
+        }
+        return SubtaskReport(
+            stage=self._stage.name,
+            subtask_index=self._index,
+            checkpoints=tuple(progress.checkpoints),
+            metrics=metrics,
+            restore_ms=progress.restore_ms,
+            process_ms=progress.process_ms,
+            checkpoint_ms=sum(progress.checkpoint_ms),
+        )
+
+    def _restore(self) -> None:
+        started = time.perf_counter()
+        for link in self._stage.links:
+            manager = self._restored(link.step)
+            scope = StepScope(
+                manager.task, self._plan.epoch, self._plan.watermark_us, manager, self._backend.ambient
+            )
+            self._managers.append(manager)
+            self._steps.append(link.step.opened(scope))
+        self._progress.restore_ms = _ms_since(started)
+
+    def _restored(self, step: Step) -> TableManager:
+        plan = self._plan
+        task = TaskInfo(plan.job_id, step.step_id, self._index, self._stage.parallelism, plan.generation)
+        manager = TableManager.load(
+            task,
+            step.tables(),
+            self._backend,
+            None if plan.parent is None else plan.parent.epoch,
+            watermark_us=plan.watermark_us,
+            processing_time_us=plan.processing_time_us,
+        )
+        manager.apply_compacted(plan.merges.get(step.step_id, {}).get(self._index, ()))
+        return manager
+
+    def _process(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[Exported]:
+        # Children first: what a parent yields at the start finds them ready.
+        for number in reversed(range(len(self._steps))):
+            yield from self._passed_on(number, self._steps[number].start())
+        for input_name, batch in coalesced(batches):
+            for number in self._children[None]:
+                yield from self._given(number, input_name, batch)
+        if self._plan.watermark_us is not None:
+            yield from self._each(lambda step: step.watermark())
+        if self._plan.then_stop:
+            yield from self._each(lambda step: step.close())
+
+    def _each(self, hook: Callable[[RunningStep], Iterator[pa.RecordBatch]]) -> Iterator[Exported]:
+        # Parents first: a child has seen all of a parent's rows when its own turn comes.
+        for number, step in enumerate(self._steps):
+            yield from self._passed_on(number, hook(step))
+
+    def _given(self, number: int, input_name: str, batch: pa.RecordBatch) -> Iterator[Exported]:
+        self._progress.rows_in[number] += batch.num_rows
+        yield from self._passed_on(number, self._steps[number].process(input_name, batch))
+
+    def _passed_on(self, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Exported]:
+        """The rows of a step, handed to its children and, if it is exported, out of the stage."""
+        for batch in batches:
+            self._progress.rows_out[number] += batch.num_rows
+            if self._stage.links[number].exported:
+                yield number, batch
+            for child in self._children.get(number, ()):
+                yield from self._given(child, "", batch)
+
+    def _checkpoint(self) -> None:
+        plan = self._plan
+        for step, manager in zip(self._steps, self._managers, strict=True):
+            started = time.perf_counter()
+            step.finish(then_stop=plan.then_stop)
+            done = manager.checkpoint(plan.epoch, plan.min_epoch, plan.watermark_us, plan.then_stop)
+            self._progress.checkpoints.append(done)
+            self._progress.checkpoint_ms.append(_ms_since(started))
+
+
+def _children(links: Sequence[ChainLink]) -> dict[int | None, list[int]]:
+    children: dict[int | None, list[int]] = {None: []}
+    for number, link in enumerate(links):
+        assert link.parent is None or link.parent < number, "parents come before children"
+        children.setdefault(link.parent, []).append(number)
+    return children
+
+
+def _ms_since(started: float) -> float:
+    return (time.perf_counter() - started) * 1000

@@ -1,0 +1,145 @@
+"""Where the bytes of an open file go during an epoch, and what a checkpoint remembers of it.
+
+A destination makes bytes durable; it makes nothing visible. There are two: uploads to an object
+store, and hidden files in a local directory.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from lakestate.errors import IncompatibleStateError
+from lakestate.sinks.files.pre_commit import Content, OpenReference, Part
+from lakestate.sinks.files.writer_state import WriterState
+from lakestate.sinks.formats.statistics import FileStatistics
+
+
+class BatchBufferingWriter(Protocol):
+    """One file of some format that stays open across epochs. It knows nothing of stores."""
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """The memory of rows that are not finished bytes yet."""
+        ...
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Finished bytes that nobody has taken."""
+        ...
+
+    @property
+    def file_bytes(self) -> int:
+        """How large the file would be now, about."""
+        ...
+
+    def add_batch_data(self, batch: pa.RecordBatch) -> None:
+        """Take rows."""
+        ...
+
+    def split_to(self, size_bytes: int) -> bytes:
+        """Take finished bytes from the front."""
+        ...
+
+    def settle(self) -> None:
+        """Turn rows into finished bytes unless they are few enough for a checkpoint to keep."""
+        ...
+
+    def checkpoint(self) -> WriterState:
+        """Everything that another process needs to go on."""
+        ...
+
+    def finish(self) -> FileStatistics:
+        """End the file; the rest of its bytes waits to be taken."""
+        ...
+
+
+class UploadPlace(msgspec.Struct, frozen=True, tag="upload"):
+    """An upload that goes on: its parts, and the last lane that was used."""
+
+    token: str | None = None
+    lane: int = 0
+    parts: tuple[Part, ...] = ()
+
+
+class LocalPlace(msgspec.Struct, frozen=True, tag="local"):
+    """A hidden file that goes on from a position."""
+
+    temporary: str
+    position: int
+    crc32: int | None = None
+    """Of the bytes up to the position."""
+
+
+Place = UploadPlace | LocalPlace
+
+
+def open_reference(path: str, place: Place) -> OpenReference:
+    """What clean-up must leave alone for this file.
+
+    A file of which no part is stored yet has no token; the next epoch may begin its upload.
+    """
+    return OpenReference(path, place.temporary if isinstance(place, LocalPlace) else place.token or "")
+
+
+def moved_output(path: str, place: Place, output: str) -> IncompatibleStateError:
+    """The error for an open file of another output than the sink has now."""
+    local = isinstance(place, LocalPlace)
+    return IncompatibleStateError(
+        "a file was begun in another output than the sink has now",
+        object_name=path,
+        found="a local file" if local else "an upload to an object store",
+        expected=output,
+        action="stop the job with drain before you move its output",
+    )
+
+
+class Destination(Protocol):
+    """The way of one file's bytes in one epoch."""
+
+    def accept(self, writer: BatchBufferingWriter) -> None:
+        """Take what can be taken of the writer's finished bytes. May go on in the background."""
+        ...
+
+    def checkpoint(self) -> Place:
+        """Wait until everything accepted is durable, and say how to go on."""
+        ...
+
+    def accept_all(self, writer: BatchBufferingWriter) -> None:
+        """Take all of a finished file."""
+        ...
+
+    def complete(self) -> Content:
+        """Wait until the whole file is durable, and say how to make it visible."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes accepted so far, in all epochs."""
+        ...
+
+    def must_roll(self) -> bool:
+        """True if the file cannot take many more parts."""
+        ...
+
+    def abandon(self) -> None:
+        """Let go of local resources. Nothing stored is touched."""
+        ...
+
+
+class Destinations(Protocol):
+    """Makes the destinations of one subtask's files in one epoch."""
+
+    def begin(self, path: str) -> Destination:
+        """A new file."""
+        ...
+
+    def resume(self, path: str, place: Place) -> Destination:
+        """A file as it was at a checkpoint."""
+        ...
+
+    def close(self) -> None:
+        """End background work. Nothing stored is touched."""
+        ...

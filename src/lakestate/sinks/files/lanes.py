@@ -1,0 +1,68 @@
+"""Lanes: part numbers of a shared upload that belong to one attempt alone, for ever.
+
+An upload outlives the attempt that began it, and whoever holds its id can replace any part by its
+number. A subtask that was thought dead could so change a file that its successor is writing. Each
+attempt that adds parts therefore claims a lane first, by creating an object that only one can
+create; its part numbers are never used by anybody else. Numbers may have gaps, so nothing is lost.
+"""
+
+from __future__ import annotations
+
+from lakestate.errors import ConflictError, CorruptionError, OutcomeUnknownError
+from lakestate.storage.multipart.parts import PART_NUMBER_MAX
+from lakestate.storage.store import AlreadyExists, ObjectStore
+
+LANE_PARTS = 20
+"""Part numbers in a lane. An attempt that needs more takes another lane."""
+
+LANES = PART_NUMBER_MAX // LANE_PARTS
+LANES_FOR_ROWS = LANES * 9 // 10
+"""A file that has used so many is finished: the rest is for attempts that fail while finishing it."""
+
+LANES_FOLDER = "_lakestate/lanes"
+"""Readers skip names that begin with an underscore."""
+
+
+def numbers_of(lane: int) -> range:
+    """The part numbers of a lane.
+
+    >>> numbers_of(0), numbers_of(499)
+    (range(1, 21), range(9981, 10001))
+    """
+    return range(lane * LANE_PARTS + 1, (lane + 1) * LANE_PARTS + 1)
+
+
+def lane_of(number: int) -> int:
+    """The lane of a part number."""
+    return (number - 1) // LANE_PARTS
+
+
+def lane_folder(file_name: str) -> str:
+    """Where the claims of a file's lanes are."""
+    return f"{LANES_FOLDER}/{file_name.rpartition('/')[2]}/"
+
+
+def claimed_lane(store: ObjectStore, path: str, after: int, attempt: str) -> int:
+    """Claim the first free lane behind another. At most one caller ever gets a lane.
+
+    >>> from lakestate.storage import open_store
+    >>> store = open_store("memory://docs-lanes")
+    >>> [claimed_lane(store, "a.parquet", 0, "first"), claimed_lane(store, "a.parquet", 0, "second")]
+    [1, 2]
+    """
+    if after < 0:
+        raise CorruptionError("not a lane of an upload", object_name=path, found=after)
+    for lane in range(after + 1, LANES):
+        try:
+            outcome = store.create(f"{lane_folder(path)}{lane:03d}", attempt.encode())
+        except OutcomeUnknownError:
+            # It may be ours or not. A lane more or less costs nothing; a shared one costs rows.
+            continue
+        if not isinstance(outcome, AlreadyExists):
+            return lane
+    raise ConflictError(
+        "too many attempts have written to one upload",
+        object_name=f"{store.url}/{path}",
+        found=f"{LANES} lanes, all taken",
+        action="see why attempts fail; remove the folder of lanes only when no attempt is running",
+    )

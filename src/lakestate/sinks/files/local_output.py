@@ -1,0 +1,248 @@
+"""A local directory as a sink's output: hidden files that grow, and one rename that shows them.
+
+Several processes may believe that a hidden file is theirs: an attempt that was given up may still
+run. A file is therefore appended to only under its lock, and only if it is exactly as long as the
+checkpoint says; otherwise the bytes of the checkpoint are copied to a new file. So bytes that some
+checkpoint refers to are never overwritten or cut off, and a finished file, which has another length or
+another name than the checkpoint says, is never appended to. A checksum that is carried on from epoch to
+epoch says at the end whether the file that is shown is what was written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakestate.errors import CorruptionError, NotFoundError
+from lakestate.storage.local.errors import reading, writing
+from lakestate.storage.local.files import FileTree, fsync_folder
+from lakestate.storage.local.objects import object_file
+from lakestate.storage.object_path import RESERVED, checked_path
+
+OPEN_FOLDER = f"{RESERVED}/open"
+COPY_CHUNK_BYTES = 1 << 20
+
+
+@dataclass
+class HiddenFile:
+    """A hidden file that this process appends to. Its lock lasts until it is closed."""
+
+    path: Path
+    descriptor: int
+    position: int
+    crc32: int | None = 0
+    """Of all bytes up to the position. None if the checkpoint that the file goes on from has none."""
+
+    def append(self, data: bytes) -> None:
+        """Write all of the bytes at the end."""
+        with writing(str(self.path)):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self.descriptor, rest) :]
+        self.position += len(data)
+        if self.crc32 is not None:
+            self.crc32 = zlib.crc32(data, self.crc32)
+
+    def sync(self) -> None:
+        """Make everything durable, and see that it is all there."""
+        with writing(str(self.path)):
+            os.fsync(self.descriptor)
+            found = os.fstat(self.descriptor).st_size
+        if found != self.position:
+            raise CorruptionError(
+                "somebody else has written to a hidden file",
+                object_name=str(self.path),
+                found=f"{found} bytes",
+                expected=f"{self.position} bytes",
+            )
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self.descriptor >= 0:
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class LocalOutput:
+    """The hidden and the visible files below one directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._tree = FileTree(root)
+        self._open = self._tree.root / OPEN_FOLDER
+
+    @property
+    def root(self) -> Path:
+        """The directory that readers list."""
+        return self._tree.root
+
+    def create(self, temporary: str) -> HiddenFile:
+        """A new hidden file, durable as a name."""
+        path = self._hidden(temporary)
+        with writing(str(path)):
+            self._tree.ensure_folder(self._open)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            descriptor = os.open(path, flags, 0o666)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fsync_folder(self._open)
+        return HiddenFile(path, descriptor, 0)
+
+    def reopen(self, temporary: str, position: int, crc32: int | None, otherwise: str) -> HiddenFile:
+        """The hidden file at a position; under the name `otherwise` if it cannot go on in place."""
+        path = self._hidden(temporary)
+        with reading(str(path)):
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        file = HiddenFile(path, descriptor, position, crc32)
+        size = os.fstat(descriptor).st_size
+        if size < position:
+            os.close(descriptor)
+            raise _too_short(path, size, position)
+        # The size counts only under the lock: before, its holder may be about to append.
+        if _locked(descriptor) and os.fstat(descriptor).st_size == position:
+            return file
+        try:
+            return self.copied(file, otherwise)
+        finally:
+            os.close(descriptor)
+
+    def copied(self, source: HiddenFile, temporary: str) -> HiddenFile:
+        """A new hidden file with the bytes of another up to its position."""
+        target = self.create(temporary)
+        try:
+            _copy(source, target)
+        except BaseException:
+            target.close()
+            raise
+        return target
+
+    def publish(self, temporary: str, path: str, size_bytes: int, crc32: int | None = None) -> None:
+        """Show a finished file under its own name. Doing it again is success.
+
+        All of it is read first: it may have been open for hours, and readers believe what they see.
+        """
+        hidden, target = self._hidden(temporary), object_file(self._tree.root, path, path)
+        if _size(target) == size_bytes:
+            return
+        found = _size(hidden)
+        if found is None:
+            raise _gone(hidden, target, _size(target), size_bytes)
+        if found != size_bytes:
+            raise CorruptionError(
+                "a hidden file is not as long as it was when it was finished",
+                object_name=str(hidden),
+                found=f"{found} bytes",
+                expected=f"{size_bytes} bytes",
+            )
+        if crc32 is not None and (found := self.checksum(temporary, size_bytes)) not in (None, crc32):
+            raise _changed(hidden, found, crc32)
+        with writing(str(target)):
+            self._tree.ensure_folder(target.parent)
+            # Somebody else may be publishing the same file at the same moment.
+            try:
+                hidden.rename(target)
+            except FileNotFoundError:
+                if _size(target) != size_bytes:
+                    raise
+            fsync_folder(target.parent)
+            fsync_folder(self._open)
+
+    def size_bytes(self, temporary: str) -> int | None:
+        """The length of a hidden file; None if it is gone."""
+        return _size(self._hidden(temporary))
+
+    def checksum(self, temporary: str, size_bytes: int) -> int | None:
+        """The CRC-32 of the first bytes of a hidden file; None if it is gone or not that long."""
+        path = self._hidden(temporary)
+        checksum, missing = 0, size_bytes
+        try:
+            with reading(str(path)), path.open("rb", buffering=0) as file:
+                while missing and (data := file.read(min(COPY_CHUNK_BYTES, missing))):
+                    checksum, missing = zlib.crc32(data, checksum), missing - len(data)
+        except NotFoundError:
+            return None
+        return None if missing else checksum
+
+    def hidden_files(self) -> list[str]:
+        """The names of all hidden files."""
+        try:
+            return sorted(entry.name for entry in os.scandir(self._open))
+        except FileNotFoundError:
+            return []
+
+    def remove(self, temporary: str) -> None:
+        """Remove a hidden file; one that is gone is success."""
+        path = self._hidden(temporary)
+        with writing(str(path)):
+            path.unlink(missing_ok=True)
+
+    def _hidden(self, temporary: str) -> Path:
+        name = checked_path(temporary)
+        if "/" in name:
+            raise CorruptionError("not the name of a hidden file", object_name=name)
+        return self._open / name
+
+
+def _copy(source: HiddenFile, target: HiddenFile) -> None:
+    while target.position < source.position:
+        missing = min(COPY_CHUNK_BYTES, source.position - target.position)
+        with reading(str(source.path)):
+            data = os.pread(source.descriptor, missing, target.position)
+        if not data:
+            raise _too_short(source.path, target.position, source.position)
+        target.append(data)
+    # What was copied is what the checkpoint refers to, or will be found not to be.
+    target.crc32 = source.crc32
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.lstat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _too_short(path: Path, found: int, expected: int) -> CorruptionError:
+    return CorruptionError(
+        "an open file has lost bytes that a checkpoint refers to",
+        object_name=str(path),
+        found=f"{found} bytes",
+        expected=f"at least {expected} bytes",
+        action="restore the file, or go on from an epoch before it was begun",
+    )
+
+
+def _changed(path: Path, found: int | None, expected: int) -> CorruptionError:
+    return CorruptionError(
+        "a hidden file does not hold what was written to it",
+        object_name=str(path),
+        found=f"CRC-32 {found or 0:08x}",
+        expected=f"CRC-32 {expected:08x}",
+        action="restore the file, or go on from an epoch before it was begun",
+    )
+
+
+def _gone(hidden: Path, target: Path, found: int | None, expected: int) -> NotFoundError | CorruptionError:
+    if found is not None:
+        return CorruptionError(
+            "the file in place is not the one that was finished",
+            object_name=str(target),
+            found=f"{found} bytes",
+            expected=f"{expected} bytes",
+        )
+    return NotFoundError(
+        "a finished file is gone, and nothing is in its place",
+        object_name=str(target),
+        expected=str(hidden),
+        action="restore it, or go on from an epoch before it was begun",
+    )

@@ -1,0 +1,97 @@
+"""Names of output files: unique, never reused, and telling whose they are and since when. Pure.
+
+A name is `{prefix}-{tag}-{epoch}-{subtask}-{id}{suffix}.{format}`. The tag stands for the job and
+the sink, so that clean-up touches nothing of anybody else's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakestate.errors import InvalidInputError
+from lakestate.protocol.values import EPOCH_MAX, Epoch, TaskInfo
+from lakestate.tables.hashing.routing import routing_keys
+
+_AFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def sink_tag(job_id: str, sink_id: str) -> str:
+    """Twelve letters that stand for a sink of a job.
+
+    >>> len(sink_tag("job", "out")), sink_tag("job", "out") != sink_tag("job", "other")
+    (12, True)
+    """
+    return hashlib.blake2b(f"{job_id}/{sink_id}".encode(), digest_size=6).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class FileNaming:
+    """How the files of a sink are called.
+
+    >>> FileNaming("part", "", "parquet").name("0123456789ab", Epoch(7), 3, "f00")
+    'part-0123456789ab-0000000007-00003-f00.parquet'
+    """
+
+    prefix: str = "part"
+    suffix: str = ""
+    extension: str = "parquet"
+
+    def __post_init__(self) -> None:
+        if not _AFFIX.fullmatch(self.prefix) or not re.fullmatch(r"[A-Za-z0-9._-]{0,64}", self.suffix):
+            # A name that begins with a dot or an underscore is hidden from readers.
+            raise InvalidInputError(
+                "not a prefix or suffix of file names",
+                found=f"{self.prefix!r}, {self.suffix!r}",
+                expected="letters, digits, dots, dashes and underscores; a letter or digit first",
+            )
+
+    def name(self, tag: str, epoch: Epoch, subtask_index: int, file_id: str) -> str:
+        """The name of a file that a subtask begins in an epoch."""
+        return f"{self.prefix}-{tag}-{epoch:010d}-{subtask_index:05d}-{file_id}{self.suffix}.{self.extension}"
+
+
+def copy_name(name: str, attempt: str) -> str:
+    """The hidden name under which an attempt goes on with a file that it cannot append to.
+
+    >>> copied_from(copy_name("part-f00.parquet", "a1"))
+    'part-f00.parquet'
+    """
+    return f"{name}.{attempt}"
+
+
+def copied_from(hidden: str) -> str:
+    """The name of the file that a hidden name is a copy of, if it is one."""
+    return hidden.rpartition(".")[0]
+
+
+def begun_in(name: str, tag: str) -> Epoch | None:
+    """The epoch in which a file of a sink was begun, or None if the name is not of this sink.
+
+    >>> begun_in("country=DE/part-0123456789ab-0000000007-00003-f00.parquet", "0123456789ab")
+    Epoch(7)
+    """
+    found = re.search(rf"-{re.escape(tag)}-([0-9]{{10}})-[0-9]{{5}}-[^/]*$", name)
+    number = 0 if found is None else int(found[1])
+    return Epoch(number) if 1 <= number <= EPOCH_MAX else None
+
+
+def owned_file_id(unique: str, task: TaskInfo) -> str:
+    """A file id whose routing key the subtask owns.
+
+    So the state of an open file lies in the key range of the subtask that writes it, and after
+    rescaling exactly one subtask has it.
+    """
+    first, last = np.uint64(task.key_range.first), np.uint64(task.key_range.last)
+    block, start = max(16, 8 * task.parallelism), 0
+    while True:
+        candidates = [f"{unique}{number:x}" for number in range(start, start + block)]
+        keys = routing_keys([pa.array(candidates)])
+        owned = np.flatnonzero((keys >= first) & (keys <= last))
+        if len(owned):
+            return candidates[int(owned[0])]
+        start += block

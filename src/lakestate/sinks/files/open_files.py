@@ -1,0 +1,166 @@
+"""The open files of a sink as state: one small record for each, and the pieces of its writer.
+
+They are rows of an ordinary keyed table, routed by the file's id. An epoch writes the record of a
+file that it touched and the pieces that are new; a file that it did not touch costs nothing. After
+rescaling the key range says which subtask has a file: exactly one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import pyarrow as pa
+
+from lakestate.codec.untrusted import UNDECODABLE
+from lakestate.errors import CorruptionError
+from lakestate.sinks.files.destination import Place
+from lakestate.sinks.files.writer_state import Piece, PieceKind, WriterState
+from lakestate.tables.keyed.table import KeyedTable
+from lakestate.tables.keyed.view import KeyedView
+
+OPEN_FILES = "open_files"
+_RECORD = -1
+"""The number of the row that holds the record; pieces are numbered from 0."""
+
+_PUT_BYTES_MAX = 1 << 28
+
+
+def open_files_table() -> KeyedTable:
+    """The table that every file sink keeps."""
+    return KeyedTable(
+        OPEN_FILES,
+        key="file string, piece bigint",
+        value="content binary",
+        route_by=["file"],
+        description="files that a sink keeps open: their records, and what is not in the store yet",
+    )
+
+
+class StoredPiece(msgspec.Struct, frozen=True, array_like=True):
+    """A piece without its content."""
+
+    number: int
+    kind: PieceKind
+    start: int
+    size_bytes: int
+
+
+class OpenFile(msgspec.Struct, frozen=True):
+    """The record of an open file."""
+
+    file_id: str
+    path: str
+    partition: str
+    format: str
+    """What the file's rows look like and how they are encoded; another value is another file."""
+    place: Place
+    opened_ms: int
+    written_ms: int
+    size_bytes: int
+    partition_end_us: int | None
+    start: int
+    row_count: int
+    encoded_row_bytes: int
+    next_piece: int
+    pieces: tuple[StoredPiece, ...]
+
+
+class OpenFiles:
+    """The open files of one subtask."""
+
+    def __init__(self, view: KeyedView) -> None:
+        self._view = view
+        self._rows: dict[str, dict[int, pa.BinaryScalar]] = {}
+        for batch in view.scan():
+            columns = (batch.column(0).to_pylist(), batch.column(1).to_pylist(), batch.column(2))
+            for file_id, number, content in zip(*columns, strict=True):
+                self._rows.setdefault(file_id, {})[number] = content
+        self._changed: list[tuple[str, int, bytes]] = []
+        self._removed: list[tuple[str, int]] = []
+
+    def records(self) -> list[OpenFile]:
+        """All files, oldest first."""
+        found = [_record(file_id, rows) for file_id, rows in self._rows.items()]
+        return sorted(found, key=lambda file: (file.opened_ms, file.file_id))
+
+    def writer_state(self, file: OpenFile) -> WriterState:
+        """What the file's writer goes on from."""
+        rows = self._rows[file.file_id]
+        pieces = tuple(_piece(file, stored, rows.get(stored.number)) for stored in file.pieces)
+        return WriterState(file.start, file.row_count, file.encoded_row_bytes, file.next_piece, pieces)
+
+    def keep(self, file: OpenFile, state: WriterState) -> None:
+        """Remember a file that stays open."""
+        stored = self._rows.get(file.file_id, {})
+        present = {piece.number for piece in state.pieces}
+        new = [piece for piece in state.pieces if piece.number not in stored]
+        self._changed.append((file.file_id, _RECORD, msgspec.json.encode(file)))
+        self._changed += [(file.file_id, piece.number, piece.content) for piece in new]
+        self._removed += [(file.file_id, number) for number in stored if number not in {*present, _RECORD}]
+
+    def forget(self, file_id: str) -> None:
+        """Forget a file that is finished."""
+        self._removed += [(file_id, number) for number in self._rows.get(file_id, {})]
+
+    def save(self) -> None:
+        """Write all changes to the table."""
+        for part in _portions(self._changed):
+            self._view.put(
+                pa.record_batch(
+                    {
+                        "file": [file_id for file_id, _, _ in part],
+                        "piece": [number for _, number, _ in part],
+                        "content": pa.array([content for _, _, content in part], pa.binary()),
+                    }
+                )
+            )
+        if self._removed:
+            files, numbers = zip(*self._removed, strict=True)
+            self._view.delete(pa.record_batch({"file": list(files), "piece": list(numbers)}))
+        self._changed, self._removed = [], []
+
+
+def without_content(pieces: Iterable[Piece]) -> tuple[StoredPiece, ...]:
+    """Pieces as a record names them."""
+    return tuple(StoredPiece(piece.number, piece.kind, piece.start, len(piece.content)) for piece in pieces)
+
+
+def _record(file_id: str, rows: dict[int, pa.BinaryScalar]) -> OpenFile:
+    try:
+        record = msgspec.json.decode(rows[_RECORD].as_py() or b"", type=OpenFile)
+        if record.file_id != file_id:
+            raise ValueError(f"it is of file {record.file_id}")
+    except (KeyError, *UNDECODABLE) as cause:
+        raise CorruptionError(
+            "the record of an open file cannot be read",
+            object_name=f"table {OPEN_FILES}, file {file_id}",
+            found=str(cause)[:200],
+        ) from cause
+    return record
+
+
+def _piece(file: OpenFile, stored: StoredPiece, content: pa.BinaryScalar | None) -> Piece:
+    data = None if content is None else content.as_py()
+    if data is None or len(data) != stored.size_bytes:
+        raise CorruptionError(
+            "a piece of an open file is missing",
+            object_name=f"table {OPEN_FILES}, file {file.file_id}, piece {stored.number}",
+            found="nothing" if data is None else f"{len(data)} bytes",
+            expected=f"{stored.size_bytes} bytes",
+        )
+    return Piece(stored.number, stored.kind, data, stored.start)
+
+
+def _portions(rows: list[tuple[str, int, bytes]]) -> Iterable[list[tuple[str, int, bytes]]]:
+    """Rows in portions that an Arrow array of bytes can hold."""
+    portion: list[tuple[str, int, bytes]] = []
+    size = 0
+    for row in rows:
+        if portion and size + len(row[2]) > _PUT_BYTES_MAX:
+            yield portion
+            portion, size = [], 0
+        portion.append(row)
+        size += len(row[2])
+    if portion:
+        yield portion

@@ -1,0 +1,106 @@
+"""What a sink's subtask hands to the manifest: the files it finished, and those it keeps open.
+
+Written in one process and acted on in another, maybe twice and maybe much later. Plain values in
+MessagePack; reading them runs no code.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from lakestate.codec.untrusted import UNDECODABLE
+from lakestate.errors import CorruptionError
+from lakestate.sinks.formats.statistics import FileStatistics
+from lakestate.storage.store import UploadedPart, UploadId
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """A part that is in the store."""
+
+    number: int
+    size_bytes: int
+    token: str
+
+    @classmethod
+    def of(cls, part: UploadedPart) -> Part:
+        """The same, as it is stored."""
+        return cls(part.number, part.size_bytes, part.token)
+
+    @property
+    def uploaded(self) -> UploadedPart:
+        """The same, as stores know it."""
+        return UploadedPart(self.number, self.size_bytes, self.token)
+
+
+class CompletedUpload(msgspec.Struct, frozen=True, tag="upload"):
+    """All parts are in the store; completing the upload makes the file."""
+
+    token: str
+    parts: tuple[Part, ...]
+
+    def upload(self, path: str) -> UploadId:
+        """The upload of the file at a path."""
+        return UploadId(path, self.token)
+
+
+class SmallObject(msgspec.Struct, frozen=True, tag="object"):
+    """The file is so small that its bytes are here; one put makes it."""
+
+    data: bytes
+
+
+class LocalFile(msgspec.Struct, frozen=True, tag="local"):
+    """The file is complete under a hidden name; a rename makes it visible."""
+
+    temporary: str
+    crc32: int | None = None
+
+
+Content = CompletedUpload | SmallObject | LocalFile
+
+
+class FilePreCommit(msgspec.Struct, frozen=True):
+    """A finished file that readers must not see before its epoch is published."""
+
+    path: str
+    size_bytes: int
+    content: Content
+    statistics: FileStatistics
+    format: str = ""
+    """What the sink that began the file said about its rows; see `FileSink.format_of`."""
+
+
+class OpenReference(msgspec.Struct, frozen=True, array_like=True):
+    """Something unfinished that the epoch's state refers to: an upload, or a hidden local file.
+
+    Without a token no upload had begun: whichever a later epoch begins for the path is in use.
+    """
+
+    path: str
+    token: str
+
+
+class PreCommit(msgspec.Struct, frozen=True):
+    """One subtask's part of an epoch.
+
+    >>> PreCommit.decode(PreCommit("0123456789ab").encode())
+    PreCommit(tag='0123456789ab', finished=(), open=())
+    """
+
+    tag: str
+    finished: tuple[FilePreCommit, ...] = ()
+    open: tuple[OpenReference, ...] = ()
+
+    def encode(self) -> bytes:
+        """The bytes for the manifest."""
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> PreCommit:
+        """The value of the bytes."""
+        try:
+            return msgspec.msgpack.decode(data, type=cls)
+        except UNDECODABLE as cause:
+            raise CorruptionError(
+                "a sink's pre-commit cannot be read", found=f"{len(data)} bytes: {cause}"
+            ) from cause

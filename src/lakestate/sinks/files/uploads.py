@@ -1,0 +1,183 @@
+"""Files on their way into an object store: equal parts, several at a time, completed by nobody here.
+
+Parts are put during the epoch; the committer completes an upload after the epoch is published.
+Memory is bounded by the parts in flight. A file that never filled a part and is small travels in
+the manifest instead and costs one put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import BoundedSemaphore
+
+from lakestate.errors import LakestateError
+from lakestate.sinks.files.destination import (
+    BatchBufferingWriter,
+    Destination,
+    LocalPlace,
+    Place,
+    UploadPlace,
+    moved_output,
+)
+from lakestate.sinks.files.lanes import LANES_FOR_ROWS, claimed_lane, numbers_of
+from lakestate.sinks.files.pre_commit import CompletedUpload, Content, Part, SmallObject
+from lakestate.storage.store import ObjectStore, UploadedPart, UploadId
+
+INLINE_BYTES_MAX = 64 * 1024
+"""A file up to this size goes into the manifest."""
+
+INLINE_TOTAL_BYTES_MAX = 1024 * 1024
+"""All such files of one subtask in one epoch; the manifest must stay small."""
+
+
+class PartPool:
+    """Threads that put parts. `submit` waits while too many are in flight.
+
+    With no threads a part is put at once, in order: what simulations need.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._executor: ThreadPoolExecutor | None = None
+        self._free = BoundedSemaphore(max(1, 2 * threads))
+
+    def submit(self, put: Callable[[], UploadedPart]) -> Future[UploadedPart]:
+        """Put a part in the background."""
+        if not self._threads:
+            done: Future[UploadedPart] = Future()
+            done.set_result(put())
+            return done
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="lakestate-part")
+        self._free.acquire()
+        future = self._executor.submit(put)
+        future.add_done_callback(lambda _: self._free.release())
+        return future
+
+    def close(self) -> None:
+        """Forget what has not begun, and wait for the rest."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+
+
+class UploadDestinations:
+    """The uploads of one subtask in one epoch. `attempt` tells this attempt from every other."""
+
+    def __init__(self, store: ObjectStore, part_bytes: int, threads: int, attempt: str) -> None:
+        self.store = store
+        self.part_bytes = max(part_bytes, store.uploads.part_bytes_min)
+        self.attempt = attempt
+        self.pool = PartPool(threads)
+        self._inline_bytes_left = INLINE_TOTAL_BYTES_MAX
+
+    def begin(self, path: str) -> Destination:
+        """A new file. Nothing is stored before its first part is full."""
+        return FileUpload(self, path, UploadPlace(), begun_here=True)
+
+    def resume(self, path: str, place: Place) -> Destination:
+        """A file that goes on."""
+        if isinstance(place, LocalPlace):
+            raise moved_output(path, place, self.store.url)
+        return FileUpload(self, path, place, begun_here=place.token is None)
+
+    def may_inline(self, size_bytes: int) -> bool:
+        """Whether a file may travel in the manifest; if so its bytes are counted."""
+        if size_bytes > min(INLINE_BYTES_MAX, self._inline_bytes_left):
+            return False
+        self._inline_bytes_left -= size_bytes
+        return True
+
+    def close(self) -> None:
+        """End the threads."""
+        self.pool.close()
+
+
+class FileUpload:
+    """The upload of one file in one epoch."""
+
+    def __init__(
+        self, uploads: UploadDestinations, path: str, place: UploadPlace, *, begun_here: bool
+    ) -> None:
+        self._uploads = uploads
+        self._path = path
+        self._upload = None if place.token is None else UploadId(path, place.token)
+        self._parts = list(place.parts)
+        self._pending: list[Future[UploadedPart]] = []
+        self._lane = place.lane
+        # An upload that this attempt began itself is known to nobody else: its first lane is ours.
+        self._numbers = iter(numbers_of(0) if begun_here else ())
+        self._size = sum(part.size_bytes for part in place.parts)
+        self._inline: bytes | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes accepted so far, in all epochs."""
+        return self._size
+
+    def accept(self, writer: BatchBufferingWriter) -> None:
+        """Put every part that is full."""
+        while writer.buffered_bytes >= self._uploads.part_bytes:
+            self._put(writer.split_to(self._uploads.part_bytes))
+
+    def accept_all(self, writer: BatchBufferingWriter) -> None:
+        """Put the rest: full parts and a last one, or nothing if the file can travel in the manifest."""
+        if self._upload is None and self._uploads.may_inline(writer.buffered_bytes):
+            self._inline = writer.split_to(writer.buffered_bytes)
+            self._size += len(self._inline)
+            return
+        self.accept(writer)
+        if writer.buffered_bytes:
+            self._put(writer.split_to(writer.buffered_bytes))
+
+    def checkpoint(self) -> Place:
+        """Wait for the parts."""
+        self._settle()
+        token = None if self._upload is None else self._upload.token
+        return UploadPlace(token, self._lane, tuple(self._parts))
+
+    def complete(self) -> Content:
+        """Wait for the parts of a file that is finished."""
+        if self._inline is not None:
+            return SmallObject(self._inline)
+        self._settle()
+        assert self._upload is not None, "a finished file has at least its footer"
+        return CompletedUpload(self._upload.token, tuple(self._parts))
+
+    def must_roll(self) -> bool:
+        """True if few lanes are left."""
+        return self._lane >= LANES_FOR_ROWS
+
+    def abandon(self) -> None:
+        """Parts in flight end by themselves; nothing refers to them."""
+        for future in self._pending:
+            future.cancel()
+
+    def _put(self, data: bytes) -> None:
+        self._raise_failed()
+        number = self._next_number()
+        upload = self._upload
+        if upload is None:
+            upload = self._upload = self._uploads.store.uploads.start(self._path)
+        put_part = self._uploads.store.uploads.put_part
+        self._size += len(data)
+        self._pending.append(self._uploads.pool.submit(lambda: put_part(upload, number, data)))
+
+    def _next_number(self) -> int:
+        number = next(self._numbers, None)
+        if number is None:
+            self._lane = claimed_lane(self._uploads.store, self._path, self._lane, self._uploads.attempt)
+            self._numbers = iter(numbers_of(self._lane))
+            number = next(self._numbers)
+        return number
+
+    def _settle(self) -> None:
+        self._parts += [Part.of(future.result()) for future in self._pending]
+        self._pending = []
+
+    def _raise_failed(self) -> None:
+        """A part that failed in the background fails the next one, not only the checkpoint."""
+        for future in self._pending:
+            if future.done() and isinstance(error := future.exception(), LakestateError):
+                raise error

@@ -1,0 +1,214 @@
+"""`FileSinkWriter`: the files of one subtask in one epoch.
+
+A partition has one open file at a time. Files that an epoch does not touch are not even opened;
+their state is carried as it is. Nothing here makes a file visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakestate.errors import IncompatibleStateError, InvalidInputError
+from lakestate.sinks.files.active_file import ActiveFile, FileIdentity
+from lakestate.sinks.files.destination import open_reference
+from lakestate.sinks.files.names import owned_file_id, sink_tag
+from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
+from lakestate.sinks.files.pre_commit import OpenReference, PreCommit
+from lakestate.sinks.formats.row_schema import check_values, conformed_rows
+from lakestate.sinks.rolling import FileAge, representative_timestamp
+from lakestate.storage.object_path import PART_BYTES_MAX, PATH_BYTES_MAX, checked_key
+
+if TYPE_CHECKING:
+    from lakestate.sinks.files.sink import FileSink
+    from lakestate.sinks.sink import SinkContext
+
+PRE_COMMITS = "pre_commits"
+SLICE_BYTES_MAX = 4 << 20
+"""Rows are added in slices of about this size, so that a file ends near the size it should."""
+
+
+class FileSinkWriter:
+    """See `SinkWriter` for what each method promises."""
+
+    def __init__(self, sink: FileSink, context: SinkContext) -> None:
+        self._sink = sink
+        self._context = context
+        self._partitioning = sink.partitioning
+        self._partitioning.check(context.schema, context.event_time)
+        self._schema = sink.file_schema(context.schema, context.event_time)
+        self._format = sink.format_of(self._schema)
+        self._tag = sink_tag(context.task.job_id, context.sink_id or context.task.operator_id)
+        self._destinations = sink.destinations(context.ambient.new_id())
+        self._state = OpenFiles(context.tables.keyed(OPEN_FILES))
+        self._idle: dict[str, OpenFile] = {}
+        self._replaced: list[OpenFile] = []
+        for record in self._state.records():
+            self._adopt(record)
+        self._active: dict[str, ActiveFile] = {}
+        self._finished: list[ActiveFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Put rows into the files of their partitions."""
+        check_values(batch)
+        event_time = self._context.event_time
+        for partition, rows in self._partitioning.split(batch, event_time):
+            time_us = self._representative(rows)
+            written = conformed_rows(rows, self._schema)
+            for part in _slices(written):
+                self._add(partition, part, time_us)
+
+    def finish(self, *, then_stop: bool) -> None:
+        """Finish files that are due, checkpoint the others, and leave both in the state tables."""
+        self._roll_due(then_stop)
+        for file in self._active.values():
+            file.begin_checkpoint()
+        kept = [file.checkpoint() for file in self._active.values()]
+        pre_commits = tuple(file.pre_commit() for file in self._finished)
+        self._destinations.close()
+        for record, state in kept:
+            self._state.keep(record, state)
+        for file in self._finished:
+            self._state.forget(file.identity.file_id)
+        self._state.save()
+        still_open = [*(record for record, _ in kept), *self._idle.values()]
+        self._hand_over(PreCommit(self._tag, pre_commits, tuple(_references(still_open))))
+
+    def abandon(self) -> None:
+        """Let go of files and threads."""
+        for file in (*self._active.values(), *self._finished):
+            file.abandon()
+        self._destinations.close()
+
+    def _adopt(self, record: OpenFile) -> None:
+        """Take over a file. After rescaling two may be of one partition: the newer goes on."""
+        if record.format != self._format:
+            _check_kind(record, self._format)
+            self._replaced.append(record)
+            return
+        older = self._idle.pop(record.partition, None)
+        if older is not None:
+            self._replaced.append(older)
+        self._idle[record.partition] = record
+
+    def _add(self, partition: str, rows: pa.RecordBatch, time_us: int | None) -> None:
+        file = self._file_of(partition, time_us)
+        file.add(rows, self._context.ambient.now_ms())
+        if file.must_roll or file.age.size_bytes >= self._sink.roll.bytes_max:
+            self._roll(partition)
+
+    def _file_of(self, partition: str, time_us: int | None) -> ActiveFile:
+        file = self._active.get(partition)
+        if file is None:
+            record = self._idle.pop(partition, None)
+            file = self._begun(partition, time_us) if record is None else self._resumed(record)
+            self._active[partition] = file
+        return file
+
+    def _begun(self, partition: str, time_us: int | None) -> ActiveFile:
+        while len(self._active) + len(self._idle) >= self._sink.open_files_max:
+            self._roll_oldest()
+        task, ambient = self._context.task, self._context.ambient
+        file_id = owned_file_id(ambient.new_id(), task)
+        name = self._sink.naming.name(self._tag, self._context.epoch, task.subtask_index, file_id)
+        path = self._checked_path(partition, name)
+        now_ms = ambient.now_ms()
+        identity = FileIdentity(file_id, path, partition, self._format, now_ms, self._end_us(time_us))
+        writer = self._sink.new_file(self._schema)
+        return ActiveFile(identity, writer, self._destinations.begin(path), now_ms)
+
+    def _checked_path(self, partition: str, name: str) -> str:
+        """The path, if a file can be shown under it. The commit, after the epoch, would be too late."""
+        path = f"{partition}/{name}" if partition else name
+        try:
+            return checked_key(self._sink.url, path)
+        except InvalidInputError as cause:
+            if not partition:
+                raise
+            raise _unnameable(partition, cause) from cause
+
+    def _resumed(self, record: OpenFile) -> ActiveFile:
+        writer = self._sink.resumed_file(self._schema, self._state.writer_state(record))
+        destination = self._destinations.resume(record.path, record.place)
+        return ActiveFile(FileIdentity.of(record), writer, destination, record.written_ms)
+
+    def _roll_due(self, then_stop: bool) -> None:
+        for record in self._replaced:
+            self._finish_file(self._resumed(record))
+        self._replaced = []
+        ages = {partition: _age(record) for partition, record in self._idle.items()}
+        ages |= {partition: file.age for partition, file in self._active.items()}
+        now_ms, watermark_us = self._context.ambient.now_ms(), self._context.watermark_us
+        for partition, age in ages.items():
+            reason = self._sink.roll.reason_now(age, now_ms, watermark_us)
+            if then_stop or reason is not None:
+                self._roll(partition)
+
+    def _roll_oldest(self) -> None:
+        opened = {partition: record.opened_ms for partition, record in self._idle.items()}
+        opened |= {partition: file.identity.opened_ms for partition, file in self._active.items()}
+        self._roll(min(opened, key=lambda partition: opened[partition]))
+
+    def _roll(self, partition: str) -> None:
+        file = self._active.pop(partition, None)
+        self._finish_file(self._resumed(self._idle.pop(partition)) if file is None else file)
+
+    def _finish_file(self, file: ActiveFile) -> None:
+        self._finished.append(file)
+        file.finish()
+
+    def _hand_over(self, pre_commit: PreCommit) -> None:
+        if pre_commit.finished or pre_commit.open:
+            self._context.tables.global_keyed(PRE_COMMITS).set_commit_data(pre_commit.encode())
+
+    def _representative(self, rows: pa.RecordBatch) -> int | None:
+        event_time = self._context.event_time
+        if event_time is None or self._partitioning.event_time is None:
+            return None
+        return representative_timestamp(rows.column(event_time))
+
+    def _end_us(self, time_us: int | None) -> int | None:
+        pattern = self._partitioning.event_time
+        return None if pattern is None or time_us is None else pattern.end_us(time_us)
+
+
+def _check_kind(record: OpenFile, format_now: str) -> None:
+    """A file of other columns can be finished; one of another kind cannot: it would lack its end."""
+    # Before the digest of the columns; what a table format puts before that is its own business.
+    found, expected = (name.rpartition("-")[0].rpartition("-")[2] for name in (record.format, format_now))
+    if found != expected:
+        raise IncompatibleStateError(
+            "a file was begun in another format than the sink has now",
+            object_name=record.path,
+            found=found,
+            expected=expected,
+            action="go back to that format and finish the open files, or drain, before you change it",
+        )
+
+
+def _unnameable(partition: str, cause: InvalidInputError) -> InvalidInputError:
+    longest = max(partition.split("/"), key=lambda folder: len(folder.encode()))
+    return InvalidInputError(
+        "rows belong into a partition that has no possible path",
+        object_name=f"{partition[:80]}…",
+        found=f"{cause.found} in {longest[:60]}… ({len(longest.encode())} bytes)",
+        expected=f"folders of at most {PART_BYTES_MAX} bytes, {PATH_BYTES_MAX} with the store's own path",
+        action="partition by another column, or by one that is made shorter",
+    )
+
+
+def _slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    count = max(1, -(-rows.nbytes // SLICE_BYTES_MAX))
+    size = max(1, -(-len(rows) // count))
+    for start in range(0, len(rows), size):
+        yield rows.slice(start, size)
+
+
+def _age(record: OpenFile) -> FileAge:
+    return FileAge(record.size_bytes, record.opened_ms, record.written_ms, record.partition_end_us)
+
+
+def _references(records: list[OpenFile]) -> Iterator[OpenReference]:
+    return (open_reference(record.path, record.place) for record in records)

@@ -1,0 +1,1 @@
+"""What is written into files: Parquet and JSON lines."""

@@ -1,0 +1,1 @@
+"""Files of JSON lines that stay open across epochs."""

@@ -1,0 +1,1 @@
+"""Parquet files that stay open across epochs."""

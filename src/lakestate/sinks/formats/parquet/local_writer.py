@@ -1,0 +1,226 @@
+"""`ParquetLocalWriter`: a Parquet file that grows under a hidden name in a local directory.
+
+Also `LocalDestinations`, which does the same for any format on behalf of a sink.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from lakestate.sinks.files.destination import (
+    BatchBufferingWriter,
+    Destination,
+    LocalPlace,
+    Place,
+    UploadPlace,
+    moved_output,
+)
+from lakestate.sinks.files.local_output import HiddenFile, LocalOutput
+from lakestate.sinks.files.names import copy_name
+from lakestate.sinks.files.pre_commit import Content, FilePreCommit, LocalFile
+from lakestate.sinks.files.writer_state import WriterState
+from lakestate.sinks.formats.parquet.segment import ParquetSettings
+from lakestate.sinks.formats.parquet.writer import KEPT_ROW_BYTES_DEFAULT, ParquetBatchBufferingWriter
+
+
+class LocalDestinations:
+    """The hidden files of one subtask in one epoch. `attempt` makes names of copies unique."""
+
+    def __init__(self, output: LocalOutput, attempt: str) -> None:
+        self._output = output
+        self._attempt = attempt
+
+    def begin(self, path: str) -> Destination:
+        """A new file."""
+        temporary = path.rpartition("/")[2]
+        return LocalDestination(self._output, self._output.create(temporary))
+
+    def resume(self, path: str, place: Place) -> Destination:
+        """A file that goes on."""
+        if isinstance(place, UploadPlace):
+            raise moved_output(path, place, str(self._output.root))
+        copy = copy_name(path.rpartition("/")[2], self._attempt)
+        file = self._output.reopen(place.temporary, place.position, place.crc32, copy)
+        in_place = file.path.name == place.temporary
+        return LocalDestination(self._output, file, copy if in_place else None)
+
+    def close(self) -> None:
+        """There is no background work."""
+
+
+class LocalDestination:
+    """One hidden file in one epoch. With a name for a `copy`, others know the file from the checkpoint."""
+
+    def __init__(self, output: LocalOutput, file: HiddenFile, copy: str | None = None) -> None:
+        self._output = output
+        self._file = file
+        self._copy = copy
+        self._found_bytes = file.position
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes accepted so far, in all epochs."""
+        return self._file.position
+
+    def accept(self, writer: BatchBufferingWriter) -> None:
+        """Append everything that is finished."""
+        if writer.buffered_bytes:
+            self._file.append(writer.split_to(writer.buffered_bytes))
+
+    def accept_all(self, writer: BatchBufferingWriter) -> None:
+        """Append the rest and let go of the file: an epoch may finish more than can be open."""
+        self.accept(writer)
+        if self._copy is not None and self._file.position == self._found_bytes:
+            self._move_to(self._copy)
+        self._let_go()
+
+    def checkpoint(self) -> Place:
+        """Make it durable and let go of it."""
+        self._let_go()
+        return LocalPlace(self._file.path.name, self._file.position, self._file.crc32)
+
+    def complete(self) -> Content:
+        """What was made durable when it was finished."""
+        return LocalFile(self._file.path.name, self._file.crc32)
+
+    def must_roll(self) -> bool:
+        """A local file can always go on."""
+        return False
+
+    def abandon(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _move_to(self, copy: str) -> None:
+        """Finish the file under a name of its own, because nothing was appended to it.
+
+        It is as long as the checkpoint says, so a late attempt would take it for open, and append to
+        it after it was finished or even shown. Another name for the same file would not help.
+        """
+        found = self._file
+        self._file = self._output.copied(found, copy)
+        found.close()
+
+    def _let_go(self) -> None:
+        self._file.sync()
+        self._file.close()
+
+
+class CurrentFileRecovery(msgspec.Struct, frozen=True):
+    """A local file between two processes: how much of it counts, and what is not in it yet."""
+
+    temporary: str
+    final: str
+    position: int
+    state: WriterState
+    crc32: int | None = None
+
+
+class WriterStats(msgspec.Struct, frozen=True):
+    """What a writer has done so far."""
+
+    row_count: int
+    bytes_written: int
+    bytes_waiting: int
+
+
+class ParquetLocalWriter:
+    """One Parquet file in a local directory, written over many epochs.
+
+    >>> import tempfile
+    >>> root = Path(tempfile.mkdtemp())
+    >>> rows = pa.record_batch({"n": [1, 2]})
+    >>> writer = ParquetLocalWriter(root, "hidden.parquet", "final.parquet", rows.schema)
+    >>> _ = writer.write_batch(rows)
+    >>> record = writer.checkpoint()
+    >>> writer.abandon()
+    >>> again = ParquetLocalWriter.recover(root, record, rows.schema, attempt="2")
+    >>> finished = again.close()
+    >>> LocalOutput(root).publish("hidden.parquet", finished.path, finished.size_bytes)
+    >>> [file.name for file in root.iterdir() if file.is_file()], finished.statistics.row_count
+    (['final.parquet'], 2)
+    """
+
+    suffix = ParquetBatchBufferingWriter.suffix
+
+    def __init__(
+        self,
+        root: Path,
+        temporary: str,
+        final: str,
+        schema: pa.Schema,
+        settings: ParquetSettings | None = None,
+        *,
+        kept_row_bytes: int | str = KEPT_ROW_BYTES_DEFAULT,
+    ) -> None:
+        self._final = final
+        self._file = LocalOutput(root).create(temporary)
+        self._writer = ParquetBatchBufferingWriter(schema, settings, kept_row_bytes=kept_row_bytes)
+
+    @classmethod
+    def recover(
+        cls,
+        root: Path,
+        record: CurrentFileRecovery,
+        schema: pa.Schema,
+        settings: ParquetSettings | None = None,
+        *,
+        attempt: str,
+        kept_row_bytes: int | str = KEPT_ROW_BYTES_DEFAULT,
+    ) -> ParquetLocalWriter:
+        """The writer as it was. What was written after the record does not count.
+
+        If there is such, or another process still has the file, the bytes of the record are
+        copied to a file named after this attempt.
+        """
+        writer = cls.__new__(cls)
+        writer._final = record.final
+        copy = f"{record.final.rpartition('/')[2]}.{attempt}"
+        writer._file = LocalOutput(root).reopen(record.temporary, record.position, record.crc32, copy)
+        writer._writer = ParquetBatchBufferingWriter.resume(
+            schema, record.state, settings, kept_row_bytes=kept_row_bytes
+        )
+        return writer
+
+    def write_batch(self, batch: pa.RecordBatch) -> int:
+        """Take rows; the number of bytes that wait to be written."""
+        self._writer.add_batch_data(batch)
+        return self._writer.buffered_bytes
+
+    def sync(self) -> int:
+        """Write and make durable what is finished; the length of the file."""
+        self._file.append(self._writer.split_to(self._writer.buffered_bytes))
+        self._file.sync()
+        return self._file.position
+
+    def checkpoint(self) -> CurrentFileRecovery:
+        """How another process goes on. This one may go on, too."""
+        self._writer.settle()
+        self.sync()
+        state = self._writer.checkpoint()
+        file = self._file
+        return CurrentFileRecovery(file.path.name, self._final, file.position, state, file.crc32)
+
+    def trailing_bytes(self) -> bytes:
+        """What would have to follow the bytes of the file if it ended now."""
+        return self._writer.trailing_bytes_for_checkpoint()[0]
+
+    def close(self) -> FilePreCommit:
+        """End the file; a rename is all that is left to do."""
+        statistics = self._writer.finish()
+        self.sync()
+        self._file.close()
+        content = LocalFile(self._file.path.name, self._file.crc32)
+        return FilePreCommit(self._final, self._file.position, content, statistics)
+
+    def abandon(self) -> None:
+        """Let go of the file as it is."""
+        self._file.close()
+
+    def stats(self) -> WriterStats:
+        """Rows and bytes so far."""
+        waiting = self._writer.buffered_bytes + self._writer.unflushed_bytes
+        return WriterStats(self._writer.row_count, self._file.position, waiting)

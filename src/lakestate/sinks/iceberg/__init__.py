@@ -1,0 +1,1 @@
+"""`IcebergSink`: exactly-once appends to Iceberg tables."""

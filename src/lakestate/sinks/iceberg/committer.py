@@ -1,0 +1,125 @@
+"""Commits epochs to an Iceberg table: files first, then one append, each epoch exactly once.
+
+Before every try the table is read again and asked whether the epoch is in. An append only succeeds
+on the table that was asked, so whatever happened in between, an epoch cannot get in twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+
+from lakestate.errors import (
+    ConflictError,
+    IncompatibleStateError,
+    NotFoundError,
+    OutcomeUnknownError,
+)
+from lakestate.protocol.values import Epoch
+from lakestate.sinks.files.sink import FileSink
+from lakestate.sinks.iceberg.answers import REFUSED, UNREACHABLE, refused, wait_after
+from lakestate.sinks.iceberg.append import TableAppend
+from lakestate.sinks.iceberg.data_files import data_file
+from lakestate.sinks.iceberg.progress import EpochFiles, Standing
+from lakestate.sinks.iceberg.table import TableFacts
+
+if TYPE_CHECKING:
+    from lakestate.sinks.iceberg.sink import IcebergSink
+
+
+class IcebergCommitter:
+    """The committer of an Iceberg sink. See `SinkCommitter` for what each method promises."""
+
+    def __init__(self, sink: IcebergSink) -> None:
+        self._sink = sink
+
+    def commit(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
+        """Append the files that the epoch finished, unless they are in the table already."""
+        batch = EpochFiles.of(job_id, epoch, pre_commits)
+        if not batch.files:
+            return
+        table = self._sink.loaded_table()
+        if self._is_committed(table, batch):
+            return
+        facts = TableFacts.of(table)
+        for file in batch.files:
+            facts.check_is_table_of(file.format, file.path)
+        # Files must be whole before the append: from then on readers open them.
+        self._sink.files(table).committer().commit(job_id, epoch, pre_commits)
+        self._append(table, batch)
+
+    def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
+        """Abort what dead attempts left behind among the table's data files."""
+        self._sink.file_sink().committer().clean_up(job_id, epoch, pre_commits)
+
+    def _append(self, table: Table, batch: EpochFiles) -> None:
+        failure: Exception | None = None
+        for attempt in range(self._sink.commit_attempts_max):
+            append = self._prepared(table, batch)
+            try:
+                append.commit()
+                return
+            except REFUSED as cause:
+                raise refused(self._sink.table, cause) from cause
+            except (CommitFailedException, *UNREACHABLE) as cause:
+                failure = cause
+            wait_after(attempt)
+            table = self._sink.loaded_table()
+            if self._is_committed(table, batch):
+                return
+            if isinstance(failure, CommitFailedException):
+                append.discard()
+        raise _given_up(self._sink.table, batch.epoch, failure) from failure
+
+    def _prepared(self, table: Table, batch: EpochFiles) -> TableAppend:
+        facts = TableFacts.of(table)
+        for file in batch.files:
+            facts.check_is_table_of(file.format, file.path)
+        files = [data_file(file, table, facts.location) for file in batch.files]
+        return TableAppend(table, files, batch.properties(), batch.summary())
+
+    def _is_committed(self, table: Table, batch: EpochFiles) -> bool:
+        snapshots = (each.summary for each in table.metadata.snapshots)
+        summaries = [each.additional_properties for each in snapshots if each is not None]
+        standing = batch.standing(table.properties, summaries)
+        if standing is Standing.LONG_PAST:
+            files = self._sink.files(table)
+            standing = Standing.DONE if _any_in_place(files, batch) else Standing.OTHER_FILES
+        if standing is Standing.OTHER_FILES:
+            raise _other_job(self._sink.table, batch, table)
+        return standing is Standing.DONE
+
+
+def _any_in_place(files: FileSink, batch: EpochFiles) -> bool:
+    """Whether some file of the epoch was made whole: that happens only when it is committed."""
+    for file in batch.files:
+        try:
+            files.store.head(file.path)
+        except NotFoundError:
+            continue
+        return True
+    return False
+
+
+def _other_job(table_name: str, batch: EpochFiles, table: Table) -> IncompatibleStateError:
+    return IncompatibleStateError(
+        f"the table holds epochs of another life of job {batch.job_id}",
+        object_name=f"{table_name}, property {batch.property_name}",
+        found=f"epoch {table.properties.get(batch.property_name)}, and not the files of epoch {batch.epoch}",
+        action="if the job's checkpoints were removed on purpose, start it under another job id (removing "
+        "the properties is enough only after all snapshots of the old job have been expired); otherwise "
+        "find out who else uses the job id",
+    )
+
+
+def _given_up(table_name: str, epoch: Epoch, cause: Exception | None) -> ConflictError | OutcomeUnknownError:
+    kind = ConflictError if isinstance(cause, CommitFailedException) else OutcomeUnknownError
+    return kind(
+        f"epoch {epoch} could not be appended to an Iceberg table",
+        object_name=table_name,
+        found=cause,
+        action="nothing is lost: the next start commits the epoch again",
+    )

@@ -1,0 +1,99 @@
+"""Rows as the files of a table hold them: the table's columns in its order, with its field ids.
+
+A file names its columns by id, in the metadata of its schema, nested ones included; readers find
+them by that, whatever the columns are called later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from lakestate.errors import InvalidInputError
+from lakestate.sinks.formats.required_values import optional_type, required_values
+from lakestate.sinks.iceberg.types import file_type, missing_column, storable_type, unknown_column
+
+FIELD_ID = b"PARQUET:field_id"
+
+
+def file_schema(rows: pa.Schema, table: pa.Schema) -> pa.Schema:
+    """The schema of files, for rows of one schema in a table of another with field ids.
+
+    Optional columns that rows lack are left out: readers find no value there.
+
+    >>> table = pa.schema([pa.field("n", pa.int64(), metadata={FIELD_ID: b"7"}), ("text", pa.large_string())])
+    >>> schema = file_schema(pa.schema([("n", pa.int32())]), table)
+    >>> schema.names, schema.field("n").type, schema.field("n").metadata
+    (['n'], DataType(int64), {b'PARQUET:field_id': b'7'})
+    """
+    for name in rows.names:
+        if name not in table.names:
+            raise unknown_column(name, table.names)
+    fields = []
+    for field in table:
+        if field.name in rows.names:
+            fields.append(field.with_type(file_type(rows.field(field.name).type, field.type, field.name)))
+        elif not field.nullable:
+            raise missing_column(field.name, field.type)
+    return pa.schema(fields)
+
+
+def normalised_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows in the schema of files, ids included. Casts only what loses nothing, and refuses nulls
+    where the table requires values.
+
+    >>> schema = pa.schema([pa.field("n", pa.int64(), nullable=False, metadata={FIELD_ID: b"1"})])
+    >>> normalised_rows(pa.record_batch({"other": ["x"], "n": [1]}), schema).schema.equals(schema, True)
+    True
+    >>> normalised_rows(pa.record_batch({"n": [None]}), schema)
+    Traceback (most recent call last):
+    lakestate.errors.InvalidInputError: a required column has no value: n; ...
+    """
+    columns = [_normalised(batch.column(field.name), field) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def numbered_schema(rows: pa.Schema) -> pa.Schema:
+    """The schema of a table for such rows, with field ids that the catalog may still change.
+
+    >>> schema = numbered_schema(pa.schema([("n", pa.int8()), ("tags", pa.list_(pa.string()))]))
+    >>> schema.field("tags").metadata, schema.field("tags").type.value_field.metadata
+    ({b'PARQUET:field_id': b'2'}, {b'PARQUET:field_id': b'3'})
+    """
+    numbers = iter(range(1, 1 << 31))
+    plain = [field.with_type(storable_type(field.type, field.name)) for field in rows]
+    return pa.schema([_numbered(field, numbers) for field in plain])
+
+
+def _normalised(column: pa.Array, field: pa.Field) -> pa.Array:
+    return required_values(_cast(column, field), field)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    """The column in a field's type, but for what that requires: Arrow's cast would not name it."""
+    if column.type.equals(field.type):
+        return column
+    try:
+        return column.cast(optional_type(field.type))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as cause:
+        raise InvalidInputError(
+            "a column cannot be cast to what the table holds",
+            object_name=field.name,
+            found=f"{column.type}: {cause}",
+            expected=field.type,
+            action="cast it before the sink",
+        ) from cause
+
+
+def _numbered(field: pa.Field, numbers: Iterator[int]) -> pa.Field:
+    numbered = field.with_metadata({FIELD_ID: str(next(numbers)).encode()})
+    given = field.type
+    if pa.types.is_struct(given):
+        return numbered.with_type(pa.struct([_numbered(inner, numbers) for inner in given]))
+    if pa.types.is_map(given):
+        inner = (_numbered(given.key_field, numbers), _numbered(given.item_field, numbers))
+        return numbered.with_type(pa.map_(*inner))
+    if pa.types.is_list(given) or pa.types.is_large_list(given):
+        return numbered.with_type(pa.list_(_numbered(given.value_field, numbers)))
+    return numbered

@@ -1,0 +1,181 @@
+"""`IcebergSink`: exactly-once appends to an Iceberg table, with files that stay open across epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakestate.config import RetryPolicy, size_bytes
+from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.sinks.files.sink import PART_BYTES_DEFAULT, FileSink, file_sink_tables
+from lakestate.sinks.formats.parquet.segment import ParquetSettings
+from lakestate.sinks.formats.parquet.writer import KEPT_ROW_BYTES_DEFAULT, ROW_GROUP_BYTES_DEFAULT
+from lakestate.sinks.iceberg.catalog import IcebergCatalog, require_pyiceberg
+from lakestate.sinks.iceberg.rows import file_schema
+from lakestate.sinks.iceberg.transforms import PartitionTerm
+from lakestate.sinks.rolling import Roll
+from lakestate.sinks.sink import Sink, SinkCommitter, SinkContext, SinkWriter
+from lakestate.tables.contract import Table as StateTable
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from lakestate.sinks.iceberg.files import IcebergFiles
+
+
+@dataclass(frozen=True)
+class IcebergSink(Sink):
+    """Appends rows to an Iceberg table: each epoch that finished files is one snapshot.
+
+    `catalog` is the warehouse of an embedded SQLite catalog, an `IcebergCatalog`, or the
+    properties of any catalog that pyiceberg knows. With `create` a table that does not exist is
+    made from the columns of the stream, partitioned by `partition_by`: columns, and `year`,
+    `month`, `day`, `hour`, `bucket(N, …)` and `truncate(N, …)` of columns.
+
+    >>> sink = IcebergSink("shop.orders", catalog="file:///data/warehouse", partition_by=["day(ts)"])
+    >>> sink.catalog
+    IcebergCatalog('lakestate', properties=type, uri, warehouse)
+    """
+
+    table: str
+    _: KW_ONLY
+    catalog: IcebergCatalog | Mapping[str, str] | str
+    create: bool = True
+    partition_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Properties of a table that is created."""
+    roll: Roll = field(default_factory=Roll)
+    compression: str = "zstd"
+    compression_level: int | None = None
+    options: Mapping[str, str] | None = field(default=None, repr=False)
+    """Settings of the object store; what is not given is taken from the catalog's."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    """How long the object store is tried when it does not answer."""
+    prefix: str = "part"
+    suffix: str = ""
+    open_files_max: int = 128
+    part_bytes: int | str = PART_BYTES_DEFAULT
+    upload_threads: int = 4
+    row_group_bytes: int | str = ROW_GROUP_BYTES_DEFAULT
+    kept_row_bytes: int | str = KEPT_ROW_BYTES_DEFAULT
+    commit_attempts_max: int = 20
+    """How often an append is tried when other writers are faster, and a question to the catalog."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "catalog", IcebergCatalog.of(self.catalog))
+        object.__setattr__(self, "partition_by", tuple(self.partition_by))
+        ParquetSettings(self.compression, self.compression_level)
+        for size in (self.part_bytes, self.row_group_bytes, self.kept_row_bytes):
+            size_bytes(size)
+        for term in self.partition_by:
+            PartitionTerm.of(term)
+        if "." not in self.table.strip("."):
+            raise InvalidInputError(
+                "not the name of an Iceberg table", found=repr(self.table), expected="namespace.name"
+            )
+        if self.commit_attempts_max < 1:
+            raise InvalidInputError("an append must be tried once", found=self.commit_attempts_max)
+
+    def tables(self) -> Sequence[StateTable]:
+        """The open files, and what each epoch has to commit."""
+        return file_sink_tables()
+
+    def check(self, schema: pa.Schema, event_time: str | None = None) -> None:
+        """Refuse rows that do not fit into the table. A table that is to be created is created."""
+        files = self.files(self._opened_table(schema), schema, event_time)
+        given = [PartitionTerm.of(term) for term in self.partition_by]
+        wanted = [(term.column, term.spelled_transform) for term in given]
+        found = [(each.column, each.transform) for each in files.facts.fields]
+        if wanted and wanted != found:
+            raise InvalidInputError(
+                "the table is partitioned otherwise",
+                object_name=self.table,
+                found=", ".join(f"{transform}({column or 'dropped'})" for column, transform in found)
+                or "not at all",
+                expected=", ".join(self.partition_by),
+                action="leave partition_by out to take the table's, or change the table",
+            )
+        if self.roll.past_watermark is not None and event_time and files.partitioning.event_time is None:
+            raise InvalidInputError(
+                "files are to be finished by the watermark, but are not partitioned by event time",
+                object_name=self.table,
+                action=f"partition the table by day({event_time}), or roll by interval",
+            )
+        files.check_rows(files.columns)
+
+    def writer(self, context: SinkContext) -> SinkWriter:
+        """The writer of one subtask for one epoch, in the table's schema as it is now."""
+        table = self._opened_table(context.schema)
+        from lakestate.sinks.iceberg.files import IcebergWriter
+
+        return IcebergWriter(self.files(table, context.schema, context.event_time), context)
+
+    def committer(self) -> SinkCommitter:
+        """The committer, for the driver."""
+        require_pyiceberg()
+        from lakestate.sinks.iceberg.committer import IcebergCommitter
+
+        return IcebergCommitter(self)
+
+    def file_sink(self) -> FileSink:
+        """What writes the table's data files, as the table is now."""
+        return self.files(self.loaded_table())
+
+    def loaded_table(self) -> Table:
+        """The table as it is now. Raises NotFoundError."""
+        require_pyiceberg()
+        from lakestate.sinks.iceberg.answers import answered
+        from lakestate.sinks.iceberg.table import load_table
+
+        return answered(
+            lambda: load_table(self._catalog.load(), self.table), self.table, self.commit_attempts_max
+        )
+
+    def files(
+        self, table: Table, rows: pa.Schema | None = None, event_time: str | None = None
+    ) -> IcebergFiles:
+        """The data files of the table as a file sink, for rows of a schema."""
+        from lakestate.sinks.iceberg.files import IcebergFiles
+        from lakestate.sinks.iceberg.table import TableFacts
+
+        facts = TableFacts.of(table)
+        return IcebergFiles(
+            facts.url,
+            roll=self.roll,
+            options={**facts.options, **(self.options or {})} or None,
+            retry=self.retry,
+            prefix=self.prefix,
+            suffix=self.suffix,
+            open_files_max=self.open_files_max,
+            part_bytes=self.part_bytes,
+            upload_threads=self.upload_threads,
+            compression=self.compression,
+            compression_level=self.compression_level,
+            row_group_bytes=self.row_group_bytes,
+            kept_row_bytes=self.kept_row_bytes,
+            facts=facts,
+            columns=facts.schema if rows is None else file_schema(rows, facts.schema),
+            event_time_column=event_time,
+        )
+
+    @property
+    def _catalog(self) -> IcebergCatalog:
+        return IcebergCatalog.of(self.catalog)
+
+    def _opened_table(self, rows: pa.Schema) -> Table:
+        try:
+            return self.loaded_table()
+        except NotFoundError:
+            if not self.create:
+                raise
+        from lakestate.sinks.iceberg.answers import answered
+        from lakestate.sinks.iceberg.table import created_table
+
+        return answered(
+            lambda: created_table(self._catalog.load(), self.table, rows, self.partition_by, self.properties),
+            self.table,
+            self.commit_attempts_max,
+        )

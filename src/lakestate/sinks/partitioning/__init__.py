@@ -1,0 +1,1 @@
+"""Which directory each row goes to."""

@@ -1,0 +1,1 @@
+"""`format("lakestate")`: the file sinks as a streaming data source of Spark's."""

@@ -1,0 +1,265 @@
+"""Publishing what the tasks of a batch wrote, on the driver; and finishing open files at the end.
+
+Each call is a driver of its own: it claims the job, finishes a commit that was interrupted, and
+publishes only if the epoch that the tasks went on from is still the newest. Nothing is remembered
+from one batch to the next but what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport, decode_pre_commits
+from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
+from lakestate.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
+from lakestate.protocol.metadata import Manifest, NamedBytes
+from lakestate.protocol.watermarks import source_watermark
+from lakestate.runtime.sink_step import committer_of
+from lakestate.sinks.files.pre_commit import PreCommit
+from lakestate.spark.data_source.job import OpenedJob, writers_with_open_files
+from lakestate.spark.data_source.options import DataSourceOptions
+from lakestate.spark.data_source.position import BATCHES, BatchPosition, check_same_plan
+from lakestate.storage.parallel import InlineExecutor, in_parallel
+
+SCHEMA_FILE = "sink/schema.arrow"
+"""In every manifest: what open files can be finished with when no rows are at hand."""
+
+UPKEEP_EPOCHS = 10
+"""State is cleaned up in the first epoch of a run of the query, and every so many epochs."""
+
+EpochId = tuple[int, int]
+"""Epoch and generation."""
+
+
+class WrittenPartition(msgspec.Struct, frozen=True):
+    """What a task tells the driver about its partition."""
+
+    batch: BatchPosition
+    writer: str
+    parent: EpochId | None
+    """The epoch that it went on from."""
+    report: bytes | None = None
+    """None if the batch was published before, so that nothing was written."""
+    latest_us: int | None = None
+    rows: int = 0
+    """How many it has, written or not."""
+
+    def encode(self) -> bytes:
+        """As MessagePack."""
+        return msgspec.msgpack.encode(self)
+
+    @staticmethod
+    def decode(data: bytes) -> WrittenPartition:
+        """What a task told."""
+        return msgspec.msgpack.decode(data, type=WrittenPartition)
+
+
+def epoch_id(manifest: Manifest | None) -> EpochId | None:
+    """Which epoch it is; a number alone can be published by one driver or by another."""
+    return None if manifest is None else (int(manifest.epoch), int(manifest.generation))
+
+
+def commit_batch(job: OpenedJob, written: Sequence[WrittenPartition], batch_id: int) -> None:
+    """Publish and commit a batch. One that is published already only has its commit completed.
+
+    Raises ConflictError if another epoch has come between, which is then the newest: the batch
+    has to be written again; and IncompatibleStateError if Spark has planned a published one anew.
+    """
+    batch = msgspec.structs.replace(
+        _one_batch(written, batch_id),
+        rows=sum(part.rows for part in written),
+        plan_digest=job.plan_digest(batch_id),
+    )
+    newest = job.newest()
+    driver = _driver(job, newest, [part.writer for part in written], batch)
+    try:
+        driver.start()
+        if _holds(driver.parent, batch, job.state):
+            return
+        if {part.parent for part in written} != {epoch_id(driver.parent)}:
+            raise _overtaken(job, driver.parent)
+        outcome = driver.run_epoch(driver.next_epoch(), lambda plan: _result(job, plan, written, batch))
+        if not isinstance(outcome, EpochFinished) and not _holds(driver.parent, batch, job.state):
+            raise _overtaken(job, driver.parent)
+    finally:
+        driver.stop()
+
+
+def finish_files(**options: Any) -> list[str]:
+    """Finish the files that a stopped query left open, and make them visible. Returns their names.
+
+    Takes the options that the query had. Rows in open files are stored but not visible; without
+    this call they become visible when the query goes on and its files are rolled.
+
+    >>> import lakestate as ls
+    >>> ls.finish_files(path="/data/out", checkpointLocation="/tmp/no-such-query")
+    Traceback (most recent call last):
+    lakestate.errors.NotFoundError: no query has written to this sink yet: file:///tmp/no-such-query/...
+    """
+    read = DataSourceOptions.of({name: str(value) for name, value in options.items()})
+    newest = OpenedJob(read, pa.schema([])).newest()
+    if newest is None:
+        raise NotFoundError(
+            "no query has written to this sink yet",
+            object_name=f"{read.state.url}/{read.job_id}",
+            action="give the same checkpointLocation, or stateLocation and jobId, as the query has",
+        )
+    job = OpenedJob(read, _stored_schema(newest))
+    # Before the job is claimed: what cannot be finished so must not stop a query that runs.
+    job.check()
+    reached = BatchPosition.reached_by(newest)
+    driver = _driver(job, newest, (), None)
+    try:
+        driver.start()
+        if epoch_id(driver.parent) != epoch_id(newest):
+            raise _not_finished(job, driver.parent)
+        if not writers_with_open_files(newest):
+            return []
+        outcome = driver.run_epoch(
+            driver.next_epoch(), lambda plan: _result(job, plan, (), reached), then_stop=True
+        )
+        if not isinstance(outcome, EpochFinished):
+            raise _not_finished(job, driver.parent)
+    finally:
+        driver.stop()
+    assert driver.parent is not None
+    return sorted(file.path for part in _pre_commits(driver.parent) for file in part.finished)
+
+
+def _result(
+    job: OpenedJob, plan: EpochPlan, written: Sequence[WrittenPartition], batch: BatchPosition
+) -> EpochResult:
+    reports = [_report(part) for part in written]
+    there = {part.writer for part in written}
+    idle = [] if plan.parent is None else sorted(writers_with_open_files(plan.parent) - there)
+    reports += in_parallel(lambda name: job.run_writer(name, plan, ()), idle)
+    return EpochResult(
+        reports=tuple(reports),
+        sources=(batch.offsets(_watermark_us(job, plan, written)),),
+        engine_files=(NamedBytes(SCHEMA_FILE, job.schema.serialize().to_pybytes()),),
+        rows={BATCHES: sum(step.rows_in for report in reports for step in report.metrics.values())},
+    )
+
+
+def _report(part: WrittenPartition) -> SubtaskReport:
+    assert part.report is not None, "a batch that is not published was written"
+    return SubtaskReport.decode(part.report)
+
+
+def _watermark_us(job: OpenedJob, plan: EpochPlan, written: Sequence[WrittenPartition]) -> int | None:
+    before = () if plan.parent is None else plan.parent.sources
+    previous_us = next((source.watermark_us for source in before if source.source == BATCHES), None)
+    times = [part.latest_us for part in written if part.latest_us is not None]
+    return source_watermark(previous_us, max(times, default=None), job.options.delay_us)
+
+
+def _one_batch(written: Sequence[WrittenPartition], batch_id: int) -> BatchPosition:
+    """The batch that all tasks wrote."""
+    batches = {part.batch for part in written}
+    writers = {part.writer for part in written}
+    if len(batches) != 1 or len(writers) != len(written) or {b.batch_id for b in batches} != {batch_id}:
+        raise InvalidInputError(
+            "what Spark's tasks wrote is not one batch",
+            found=f"{len(written)} partitions of {len(writers)} writers, of {sorted(map(str, batches))}",
+            expected=f"each partition of batch {batch_id} once",
+        )
+    return next(iter(batches))
+
+
+def _driver(
+    job: OpenedJob, newest: Manifest | None, writers: Iterable[str], batch: BatchPosition | None
+) -> JobDriver:
+    """A driver for one epoch, whose writers are those of the batch and those with open files."""
+    steps = {*writers, *(() if newest is None else writers_with_open_files(newest))}
+    stored = () if newest is None else [entry.operator_id for entry in newest.operators]
+    commit = committer_of(job.options.sink, job.job_id)
+    return JobDriver(
+        job.backend,
+        job.job_id,
+        dict.fromkeys(steps, 1),
+        dict.fromkeys((*steps, *stored), commit),
+        timed_sources=job.timed_sources,
+        settings=DriverSettings(job.options.retention, compaction=None),
+        clean_up=lambda manifest: _clean_up(job, manifest),
+        upkeep_executor=InlineExecutor() if _is_upkeep_due(newest, batch) else _Never(),
+    )
+
+
+def _is_upkeep_due(newest: Manifest | None, batch: BatchPosition | None) -> bool:
+    if newest is None or batch is None:
+        return batch is None
+    is_first_of_run = BatchPosition.reached_by(newest).run_id != batch.run_id
+    return is_first_of_run or newest.epoch.next() % UPKEEP_EPOCHS == 0
+
+
+def _clean_up(job: OpenedJob, manifest: Manifest) -> None:
+    """All writers' files at once: they are of one sink."""
+    parts = [part.encode() for part in _pre_commits(manifest)]
+    job.options.sink.committer().clean_up(job.job_id, manifest.epoch, parts)
+
+
+def _pre_commits(manifest: Manifest) -> list[PreCommit]:
+    where = f"manifest of epoch {manifest.epoch}"
+    return [
+        PreCommit.decode(part) for sink in manifest.sinks for part in decode_pre_commits(sink.data, where)
+    ]
+
+
+def _holds(manifest: Manifest | None, batch: BatchPosition, state: str) -> bool:
+    if manifest is None:
+        return False
+    reached = BatchPosition.reached_by(manifest)
+    if (reached.query_id, reached.batch_id) != (batch.query_id, batch.batch_id):
+        return False
+    check_same_plan(reached, batch, state)
+    return True
+
+
+def _stored_schema(manifest: Manifest) -> pa.Schema:
+    data = next((file.data for file in manifest.engine_files if file.name == SCHEMA_FILE), None)
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(data or b""))
+    except (pa.ArrowInvalid, OSError) as cause:
+        raise CorruptionError(
+            "the columns of the rows are not in the manifest",
+            object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
+            found=str(cause),
+            expected=SCHEMA_FILE,
+        ) from cause
+
+
+def _overtaken(job: OpenedJob, newest: Manifest | None) -> ConflictError:
+    return ConflictError(
+        "another driver has published an epoch since this batch was planned",
+        object_name=job.state,
+        found=_shown(newest),
+        action="let only one query write with this state; start it again, and the batch is written again",
+    )
+
+
+def _not_finished(job: OpenedJob, newest: Manifest | None) -> ConflictError:
+    return ConflictError(
+        "a query has published a batch while its files were to be finished; they are still open",
+        object_name=job.state,
+        found=_shown(newest),
+        action="stop the query, and finish them again",
+    )
+
+
+def _shown(newest: Manifest | None) -> str:
+    return "no epoch" if newest is None else f"epoch {newest.epoch} of generation {newest.generation}"
+
+
+class _Never(Executor):
+    """Leaves work to a later epoch."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Nothing is done."""
+        future: Future[Any] = Future()
+        future.cancel()
+        return future

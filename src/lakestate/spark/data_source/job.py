@@ -1,0 +1,216 @@
+"""The sink of a query as a job: what is planned for a batch, and what a task of it does.
+
+Spark tells nobody how many partitions a batch has before it is written. So each partition number is
+a writer of its own: an operator with one subtask, which keeps the open files of that number. A number
+that a batch does not have is looked after by the driver; one without open files is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakestate.coordinator.compact import compact_subtask
+from lakestate.coordinator.epoch_plan import EpochPlan, SubtaskReport, decode_pre_commits
+from lakestate.coordinator.parquet_backend import ParquetBackend
+from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.protocol.compaction import CompactionPolicy
+from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.records import GenerationRecord
+from lakestate.protocol.values import FIRST_GENERATION, Epoch
+from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US, job_watermark
+from lakestate.runtime.sink_step import SinkStep
+from lakestate.runtime.steps import ChainLink
+from lakestate.runtime.subtask import StagePlan, SubtaskRun
+from lakestate.sinks.files.pre_commit import PreCommit
+from lakestate.spark.data_source.options import DataSourceOptions
+from lakestate.spark.data_source.position import BATCHES, BatchPosition
+from lakestate.storage import ObjectStore, open_store
+from lakestate.tables.contract import CompactedFiles
+
+SINK = "out"
+"""Whose files they are, whichever writer began them: clean-up is for all of them at once."""
+
+JOBS_KEPT = 16
+COMPACTION = CompactionPolicy()
+
+
+@dataclass(frozen=True)
+class SinkJob:
+    """A query's sink. Two texts and no connection: it is shipped with every batch."""
+
+    options: tuple[tuple[str, str], ...] = field(repr=False)
+    """They may hold credentials."""
+    schema: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: pa.Schema) -> SinkJob:
+        """The sink that the options describe, for rows of a schema."""
+        return cls(tuple(sorted(options.items())), schema.serialize().to_pybytes())
+
+    @property
+    def opened(self) -> OpenedJob:
+        """The job in this process, which keeps it, and its connections, for later batches."""
+        return _opened(self)
+
+
+@lru_cache(JOBS_KEPT)
+def _opened(job: SinkJob) -> OpenedJob:
+    return OpenedJob(DataSourceOptions.of(dict(job.options)), pa.ipc.read_schema(pa.py_buffer(job.schema)))
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What the tasks of a batch are told."""
+
+    epoch: EpochPlan
+    reached: BatchPosition | None
+    """The last batch that is published."""
+
+
+@dataclass(frozen=True)
+class OpenedJob:
+    """A job with its sink and its state."""
+
+    options: DataSourceOptions
+    schema: pa.Schema
+
+    @cached_property
+    def backend(self) -> ParquetBackend:
+        """Where the state is."""
+        return ParquetBackend(self.options.state, cache_dir=self.options.cache_dir)
+
+    @property
+    def job_id(self) -> str:
+        """The job."""
+        return self.options.job_id
+
+    @property
+    def state(self) -> str:
+        """Where the state is, for people."""
+        return f"{self.options.state.url}/{self.job_id}"
+
+    def check(self) -> None:
+        """Refuse rows that the sink cannot write."""
+        self.options.sink.check(self.schema, self.options.event_time)
+
+    def newest(self) -> Manifest | None:
+        """The newest published epoch."""
+        return self.backend.newest_checkpoint(self.job_id)
+
+    def plan_digest(self, batch_id: int) -> str | None:
+        """What Spark has planned for a batch, as it wrote it down before the batch; None if out of reach."""
+        try:
+            planned = None if self._spark_logs is None else self._spark_logs.get(f"offsets/{batch_id}").data
+        except (NotFoundError, InvalidInputError):
+            return None
+        return None if planned is None else blake2b(planned, digest_size=8).hexdigest()
+
+    @cached_property
+    def _spark_logs(self) -> ObjectStore | None:
+        checkpoint = self.options.checkpoint
+        return None if checkpoint is None else open_store(checkpoint)
+
+    def planned(self) -> BatchPlan:
+        """The epoch after the newest. Nothing is claimed: that is for whoever publishes it."""
+        parent = self.newest()
+        epoch = Epoch(1) if parent is None else parent.epoch.next()
+        plan = EpochPlan(
+            job_id=self.job_id,
+            epoch=epoch,
+            generation=FIRST_GENERATION if parent is None else parent.generation,
+            parent=None if parent is None else with_open_files(parent),
+            watermark_us=None if parent is None else self._watermark_us(parent),
+            min_epoch=Epoch(max(1, epoch - self.options.retention.keep_epochs + 1)),
+            processing_time_us=self.backend.ambient.now_ms() * 1000,
+        )
+        return BatchPlan(plan.for_subtasks(), None if parent is None else BatchPosition.reached_by(parent))
+
+    @property
+    def timed_sources(self) -> tuple[str, ...]:
+        """The sources with event time."""
+        return () if self.options.event_time is None else (BATCHES,)
+
+    def _watermark_us(self, parent: Manifest) -> int | None:
+        reached = {source.source: source.watermark_us for source in parent.sources}
+        return job_watermark(parent.watermark_us, [reached.get(name) for name in self.timed_sources])
+
+    def run_writer(self, name: str, plan: EpochPlan, batches: Iterable[pa.RecordBatch]) -> SubtaskReport:
+        """Write rows to the files of one writer, and checkpoint them."""
+        step = SinkStep(name, self.options.sink, self.schema, self.options.event_time, SINK)
+        stage = StagePlan(name, 1, (ChainLink(step),))
+        merges = {name: {0: tuple(self._merges(name, plan))}}
+        subtask = SubtaskRun(stage, 0, replace(plan, merges=merges), self.backend)
+        for _ in subtask.run(("", batch) for batch in batches):
+            raise AssertionError("a sink gives no rows")
+        return subtask.report
+
+    def _merges(self, name: str, plan: EpochPlan) -> list[CompactedFiles]:
+        """Merge the writer's state where it is worth it.
+
+        No driver lives from one batch to the next that could do it beside the stream, so the task
+        does, for the very epoch that swaps the merge in.
+        """
+        entry = None if plan.parent is None else plan.parent.operator(name)
+        if entry is None or entry.subtasks[0].summary.file_count < COMPACTION.files_min:
+            return []
+        assert plan.parent is not None
+        metadata = self.backend.objects(self.job_id).read_subtasks(entry.subtasks)[0]
+        mine = GenerationRecord(self.job_id, plan.generation, "", 0)
+        return compact_subtask(self.backend, plan.parent, metadata, mine, COMPACTION)
+
+
+def writer_name(partition: int) -> str:
+    """The writer of a partition number.
+
+    >>> writer_name(7)
+    'writer-00007'
+    """
+    return f"writer-{partition:05d}"
+
+
+def with_open_files(manifest: Manifest) -> Manifest:
+    """The epoch without writers that have no open file: what is left of them is of no use."""
+    live = writers_with_open_files(manifest)
+    return replace(
+        manifest, operators=tuple(entry for entry in manifest.operators if entry.operator_id in live)
+    )
+
+
+def writers_with_open_files(manifest: Manifest) -> frozenset[str]:
+    """The writers that keep files open."""
+    return frozenset(
+        sink.sink_id
+        for sink in manifest.sinks
+        for part in decode_pre_commits(sink.data, f"manifest of epoch {manifest.epoch}")
+        if PreCommit.decode(part).open
+    )
+
+
+class LatestTime:
+    """The latest event time of the rows that pass by, but for times that no calendar here has."""
+
+    def __init__(self, column: str | None) -> None:
+        self._column = column
+        self.latest_us: int | None = None
+
+    def watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same rows."""
+        for batch in batches:
+            if self._column is not None:
+                self._look(batch.column(self._column))
+            yield batch
+
+    def _look(self, times: pa.Array) -> None:
+        times_us = times.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+        is_believed = pc.and_(
+            pc.greater_equal(times_us, BELIEVED_FROM_US), pc.less_equal(times_us, BELIEVED_TO_US)
+        )
+        latest = pc.max(times_us.filter(is_believed)).as_py()
+        if latest is not None:
+            self.latest_us = latest if self.latest_us is None else max(self.latest_us, latest)

@@ -1,0 +1,303 @@
+"""The options of `format("lakestate")`: text as people write it in Spark, checked and typed.
+
+Spark hands options over with their names in lower case. Nothing here opens a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from lakestate.config import StoreConfig, duration_us
+from lakestate.errors import InvalidInputError
+from lakestate.protocol.names import checked_name
+from lakestate.protocol.retention import RetentionPolicy
+from lakestate.sinks.files.sink import FileSink
+from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
+from lakestate.sinks.formats.parquet.sink import ParquetSink
+from lakestate.sinks.partitioning.event_time import EventTime
+from lakestate.sinks.rolling import Roll
+
+STORE_PREFIX = "store."
+"""Options that begin so are handed to the object store of output and state, without the prefix."""
+
+STATE_FOLDER = "lakestate"
+"""Where state is, below the query's checkpoint location, unless an option says otherwise."""
+
+_NONE = "none"
+_FORMATS: dict[str, type[FileSink]] = {"parquet": ParquetSink, "json": JsonLinesSink}
+_HADOOP_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+
+
+@dataclass(frozen=True)
+class DataSourceOptions:
+    """What the options of a query say."""
+
+    sink: FileSink
+    state: StoreConfig
+    job_id: str
+    event_time: str | None = None
+    delay_us: int = 0
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    cache_dir: str | None = None
+    checkpoint: StoreConfig | None = None
+    """Where Spark's own logs of the query can be read, if they can."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> DataSourceOptions:
+        """Check and read all options. Names count in any case.
+
+        >>> found = DataSourceOptions.of({"path": "/data/out", "checkpointLocation": "/data/checkpoint"})
+        >>> found.sink.url, found.state.url
+        ('file:///data/out', 'file:///data/checkpoint/lakestate')
+        """
+        given = {name.lower(): value for name, value in options.items()}
+        store = {
+            name.removeprefix(STORE_PREFIX): value
+            for name, value in given.items()
+            if name.startswith(STORE_PREFIX)
+        }
+        if "shufflebypartition" in given:
+            raise InvalidInputError(
+                "a data source cannot ask Spark to shuffle rows",
+                object_name="option shuffleByPartition",
+                action="use lakestate.write_stream(df, shuffle_by_partition=8, …), or df.repartition(8, …)",
+            )
+        _check_known(name for name in given if not name.startswith(STORE_PREFIX))
+        url = _url(_required(given, "path", "where the files go"))
+        state = _state_url(given)
+        return cls(
+            sink=_sink(url, given, store),
+            state=StoreConfig(state, {} if _is_local(state) else store),
+            job_id=_job_id(given, state),
+            event_time=given.get("eventtime"),
+            delay_us=_typed(given, "watermarkDelay", duration_us, 0),
+            retention=_typed(
+                given, "keepEpochs", lambda text: RetentionPolicy(_number(text)), RetentionPolicy()
+            ),
+            cache_dir=given.get("cachedir"),
+            checkpoint=_checkpoint(given, store),
+        )
+
+
+def _sink(url: str, given: Mapping[str, str], store: Mapping[str, str]) -> FileSink:
+    name = given.get("format", "parquet").lower()
+    if name not in _FORMATS:
+        raise InvalidInputError(
+            "unknown file format", object_name="option format", found=repr(name), expected=", ".join(_FORMATS)
+        )
+    settings = {
+        field: _typed(given, option, read)
+        for option, (field, read, formats) in _SINK_OPTIONS.items()
+        if option.lower() in given and _fits(option, name, formats)
+    }
+    partition_by = _partition_by(given.get("partitionby", ""))
+    if any(isinstance(part, EventTime) for part in partition_by) and "eventtime" not in given:
+        raise InvalidInputError(
+            "files are partitioned by event time, but no column is named",
+            object_name="option partitionBy",
+            found=given["partitionby"],
+            action="name the timestamp column with the option eventTime",
+        )
+    return _FORMATS[name](
+        url,
+        partition_by=partition_by,
+        roll=_roll(given),
+        options=None if _is_local(url) else store,
+        **settings,
+    )
+
+
+def _roll(given: Mapping[str, str]) -> Roll:
+    found = {
+        field: _typed(given, option, read)
+        for option, (field, read) in _ROLL_OPTIONS.items()
+        if option.lower() in given
+    }
+    if found.get("past_watermark") is not None and "eventtime" not in given:
+        raise InvalidInputError(
+            "files are to be finished by the watermark, but rows have no event time",
+            object_name="option rollPastWatermark",
+            action="name the timestamp column with the option eventTime",
+        )
+    try:
+        return Roll(**found)
+    except InvalidInputError as cause:
+        raise _bad("roll…", found, cause) from cause
+
+
+def _partition_by(text: str) -> tuple[str | EventTime, ...]:
+    """Column names and patterns of event time, with commas between them; a pattern has a %."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        return tuple(EventTime(part) if "%" in part else part for part in parts)
+    except InvalidInputError as cause:
+        raise _bad("partitionBy", text, cause) from cause
+
+
+def _state_url(given: Mapping[str, str]) -> str:
+    if "statelocation" in given:
+        return _url(given["statelocation"])
+    if "checkpointlocation" not in given:
+        raise InvalidInputError(
+            "nothing says where the state of the sink is kept",
+            object_name="option checkpointLocation",
+            action="give checkpointLocation as an option of this query, or stateLocation",
+        )
+    checkpoint = _url(given["checkpointlocation"])
+    if not _is_local(checkpoint) and urlsplit(checkpoint).scheme not in ("s3", "gs", "az", "memory"):
+        raise InvalidInputError(
+            "state cannot be kept beside Spark's checkpoint there",
+            object_name=checkpoint,
+            expected="a local path, or a URL of s3, gs or az",
+            action="give the option stateLocation",
+        )
+    return f"{checkpoint}/{STATE_FOLDER}"
+
+
+def _checkpoint(given: Mapping[str, str], store: Mapping[str, str]) -> StoreConfig | None:
+    """Spark's own logs: on local disks, or where the state is kept beside them.
+
+    Another place is opened by Spark, and we may know neither its kind nor its credentials.
+    """
+    if "checkpointlocation" not in given:
+        return None
+    url = _url(given["checkpointlocation"])
+    if _is_local(url):
+        return StoreConfig(url)
+    return None if "statelocation" in given else StoreConfig(url, store)
+
+
+def _job_id(given: Mapping[str, str], state: str) -> str:
+    # The job's name is in the names of its files, and clean-up goes by it: two queries that write
+    # to one directory must not share it.
+    digest = blake2b(state.encode(), digest_size=6).hexdigest()
+    return checked_name("job", given.get("jobid", f"sink-{digest}"))
+
+
+def _url(location: str) -> str:
+    """A location as Spark takes it, as a URL of ours.
+
+    >>> _url("s3a://bucket/out/"), _url("file:/data/out"), _url("/data/o t")
+    ('s3://bucket/out', 'file:///data/out', 'file:///data/o%20t')
+    """
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        return Path(location).absolute().as_uri()
+    if scheme == "file":
+        return f"file:///{rest.lstrip('/')}".rstrip("/")
+    return f"{_HADOOP_SCHEMES.get(scheme, scheme)}:{rest}".rstrip("/")
+
+
+def _is_local(url: str) -> bool:
+    return url.startswith("file://")
+
+
+def _required(given: Mapping[str, str], name: str, what: str) -> str:
+    value = given.get(name.lower(), "")
+    if not value:
+        raise InvalidInputError(f"nothing says {what}", object_name=f"option {name}", action="give it")
+    return value
+
+
+def _typed(given: Mapping[str, str], option: str, read: Callable[[str], Any], default: Any = None) -> Any:
+    text = given.get(option.lower())
+    if text is None:
+        return default
+    try:
+        return read(text)
+    except InvalidInputError as cause:
+        raise _bad(option, text, cause) from cause
+
+
+def _bad(option: str, found: object, cause: InvalidInputError) -> InvalidInputError:
+    return InvalidInputError(
+        f"bad value of an option: {cause.summary}",
+        object_name=f"option {option}",
+        found=repr(found) if isinstance(found, str) else found,
+        expected=cause.expected,
+    )
+
+
+def _fits(option: str, name: str, formats: tuple[str, ...]) -> bool:
+    if name not in formats:
+        raise InvalidInputError(
+            f"the format {name} has no such option",
+            object_name=f"option {option}",
+            expected=f"format {' or '.join(formats)}",
+        )
+    return True
+
+
+def _number(text: str) -> int:
+    if not text.strip().isdigit():
+        raise InvalidInputError("not a number", found=repr(text), expected="a whole number, 0 or more")
+    return int(text)
+
+
+def _size(text: str) -> int | str:
+    return int(text) if text.strip().isdigit() else text
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidInputError("not a truth value", found=repr(text), expected="true or false")
+    return text.lower() == "true"
+
+
+def _duration_or_none(text: str) -> str | None:
+    if text.lower() == _NONE:
+        return None
+    duration_us(text)
+    return text
+
+
+_ANY = tuple(_FORMATS)
+_SINK_OPTIONS: dict[str, tuple[str, Callable[[str], Any], tuple[str, ...]]] = {
+    "compression": ("compression", str.lower, _ANY),
+    "compressionLevel": ("compression_level", _number, ("parquet",)),
+    "rowGroupSize": ("row_group_bytes", _size, ("parquet",)),
+    "keptRowSize": ("kept_row_bytes", _size, ("parquet",)),
+    "prefix": ("prefix", str, _ANY),
+    "suffix": ("suffix", str, _ANY),
+    "dropEventTime": ("drop_event_time", _flag, _ANY),
+    "openFilesMax": ("open_files_max", _number, _ANY),
+    "partSize": ("part_bytes", _size, _ANY),
+    "uploadThreads": ("upload_threads", _number, _ANY),
+}
+_ROLL_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "rollSize": ("bytes", _size),
+    "rollInterval": ("interval", _duration_or_none),
+    "rollInactivity": ("inactivity", _duration_or_none),
+    "rollPastWatermark": ("past_watermark", _duration_or_none),
+}
+_OTHER_OPTIONS = (
+    "path",
+    "checkpointLocation",
+    "stateLocation",
+    "jobId",
+    "format",
+    "partitionBy",
+    "eventTime",
+    "watermarkDelay",
+    "keepEpochs",
+    "cacheDir",
+)
+
+KNOWN_OPTIONS = (*_OTHER_OPTIONS, *_SINK_OPTIONS, *_ROLL_OPTIONS)
+"""All names, as people write them."""
+
+
+def _check_known(names: Any) -> None:
+    unknown = sorted(set(names) - {name.lower() for name in KNOWN_OPTIONS})
+    if unknown:
+        raise InvalidInputError(
+            "unknown option",
+            object_name=", ".join(unknown),
+            expected=", ".join(sorted(KNOWN_OPTIONS, key=str.lower))
+            + f", or {STORE_PREFIX}… for the object store",
+        )

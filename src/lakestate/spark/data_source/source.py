@@ -1,0 +1,171 @@
+"""`format("lakestate")`: the filesystem sink as a streaming data source of Spark's.
+
+Spark drives it in three kinds of processes. On the driver a writer is made for every batch, and
+pickled; on executors each task unpickles it and writes its partition; on the driver again, in another
+process, the data source commits what the tasks told. Nothing but Spark's protocol is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from lakestate.errors import InvalidInputError
+from lakestate.protocol.key_ranges import checked_parallelism
+from lakestate.spark.data_source.commit import WrittenPartition, commit_batch, epoch_id
+from lakestate.spark.data_source.job import BatchPlan, LatestTime, SinkJob, writer_name
+from lakestate.spark.data_source.options import DataSourceOptions
+from lakestate.spark.data_source.position import BatchPosition, is_published
+from lakestate.spark.execution.partition_shuffle import shuffle_expressions
+from lakestate.spark.graph.schemas import spark_ddl
+from lakestate.tables.arrow.schema import arrow_fields, columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+NAME = "lakestate"
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_RUN_ID = "spark.jobGroup.id"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("lakestate")` known to a session."""
+    spark.dataSource.register(LakestateDataSource)
+
+
+def write_stream(
+    frame: DataFrame, *, shuffle_by_partition: int | None = None, **options: Any
+) -> DataStreamWriter:
+    """Spark's writer of a stream, set up for this sink, with everything checked before it starts.
+
+    The same as `frame.writeStream.format("lakestate").options(…)`, whose options Spark does not show
+    to the sink before the first batch. With `shuffle_by_partition` rows of one output partition go to
+    one of so many writers, so that few files are open: a data source cannot ask Spark for that.
+    """
+    text = {name: str(value) for name, value in options.items()}
+    read = DataSourceOptions.of(text)
+    _job(text, frame.schema).opened.check()
+    if not frame.isStreaming:
+        raise InvalidInputError("not a streaming DataFrame", action="read it with spark.readStream")
+    if shuffle_by_partition is not None:
+        partitioning = read.sink.partitioning
+        together = shuffle_expressions(partitioning, frame.schema, read.event_time)
+        frame = frame.repartition(
+            checked_parallelism(shuffle_by_partition), *[F.expr(each) for each in together]
+        )
+    register(frame.sparkSession)
+    return frame.writeStream.format(NAME).options(**text)
+
+
+class LakestateDataSource(DataSource):
+    """The sink that `df.writeStream.format("lakestate")` names."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What goes into `format`."""
+        return NAME
+
+    def schema(self) -> str:
+        """Only for reading, which Spark can do by itself."""
+        raise InvalidInputError(
+            "lakestate files are read as what they are",
+            object_name=self.options.get("path"),
+            action="read them with spark.read.parquet or spark.read.json",
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SinkWriter:  # noqa: N802
+        """The writer of one batch."""
+        if overwrite:
+            raise InvalidInputError(
+                "files that are visible are never rewritten",
+                found="output mode complete",
+                expected="output mode append",
+                action='use .outputMode("append"), or a foreachBatch that overwrites a table',
+            )
+        job = _job(dict(self.options), schema)
+        job.opened.check()
+        return SinkWriter(job)
+
+
+@dataclass(frozen=True)
+class WrittenMessage(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    data: bytes
+
+
+class SinkWriter(DataSourceStreamArrowWriter):
+    """Writes one batch. Spark makes a new one for every batch, and another to commit it."""
+
+    def __init__(self, job: SinkJob) -> None:
+        self._job = job
+        self._plan: BatchPlan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks get: the batch is planned when its writer is shipped, and only then.
+
+        The writer that commits is never shipped, and needs no plan.
+        """
+        if self._plan is None:
+            self._plan = self._job.opened.planned()
+        return {"_job": self._job, "_plan": self._plan}
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenMessage:
+        """Write one partition, in a task."""
+        assert self._plan is not None, "a writer is planned when it is shipped"
+        job, plan = self._job.opened, self._plan
+        partition, batch = _task()
+        parent = epoch_id(plan.epoch.parent)
+        name = writer_name(partition)
+        if is_published(plan.reached, batch, job.state):
+            skipped = sum(rows.num_rows for rows in iterator)
+            return WrittenMessage(WrittenPartition(batch, name, parent, rows=skipped).encode())
+        latest = LatestTime(job.options.event_time)
+        report = job.run_writer(name, plan.epoch, latest.watched(iterator))
+        rows = sum(step.rows_in for step in report.metrics.values())
+        done = WrittenPartition(batch, name, parent, report.encode(), latest.latest_us, rows)
+        return WrittenMessage(done.encode())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Publish the batch, on the driver."""
+        told = [message for message in messages if isinstance(message, WrittenMessage)]
+        if len(told) != len(messages):
+            raise InvalidInputError(
+                "Spark commits a batch of which partitions are missing",
+                found=f"{len(told)} partitions",
+                expected=f"{len(messages)} partitions",
+            )
+        commit_batch(self._job.opened, [WrittenPartition.decode(each.data) for each in told], batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing: what the tasks stored is referred to by nobody, and is cleared away later."""
+
+
+def _job(options: Mapping[str, str], schema: StructType) -> SinkJob:
+    rows = pa.schema(arrow_fields(columns_of(spark_ddl(schema), what="row")))
+    return SinkJob.of(options, rows)
+
+
+def _task() -> tuple[int, BatchPosition]:
+    """The partition that this task writes, and the batch."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "rows are written inside a Spark task"
+    query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    if query_id is None or batch_id is None:
+        raise InvalidInputError(
+            "rows of something else than a micro-batch",
+            found=f"query {query_id}, batch {batch_id}",
+            action="use a trigger of micro-batches: processingTime or availableNow",
+        )
+    run_id = context.getLocalProperty(_RUN_ID) or ""
+    return context.partitionId(), BatchPosition(query_id, int(batch_id), run_id)

@@ -1,0 +1,1 @@
+"""One epoch as Spark work: routed frames, the subtask inside a task, compaction beside the stream."""

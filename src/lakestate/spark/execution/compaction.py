@@ -1,0 +1,113 @@
+"""Compaction as Spark work beside the stream: one task for each subtask that has enough files.
+
+Spark gives free slots to the job that was started first, so a merge of all subtasks at once would let
+the next epoch wait until the last of them has begun. A few are merged at a time, each few in a job of
+their own: an epoch then finds most slots free, and is before all merges that have not begun yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lakestate.coordinator.compact import compact_replicated, compact_subtask
+from lakestate.coordinator.epoch_plan import decode_merges, encode_merges
+from lakestate.coordinator.parquet_backend import ParquetBackend
+from lakestate.protocol.compaction import CompactionPolicy
+from lakestate.protocol.metadata import Manifest, OperatorEntry, TableType
+from lakestate.protocol.records import GenerationRecord
+from lakestate.spark.graph.schemas import Schemas
+from lakestate.tables.contract import CompactedFiles, Table
+
+Merged = dict[int, tuple[CompactedFiles, ...]]
+_MERGES = "merges"
+
+SUBTASKS_FOR_ONE_MERGE = 4
+"""So many subtasks of an operator, and so about as many slots, for each merge that runs at a time."""
+
+
+class SparkCompactor:
+    """Merges the files of operators on the cluster. Called by the driver's upkeep thread."""
+
+    def __init__(
+        self,
+        schemas: Schemas,
+        backend: ParquetBackend,
+        policy: CompactionPolicy,
+        tables: Mapping[str, Sequence[Table]],
+    ) -> None:
+        self._schemas = schemas
+        self._backend = backend
+        self._policy = policy
+        self._tables = tables
+
+    def __call__(self, manifest: Manifest, operator_id: str, mine: GenerationRecord) -> Merged:
+        """What each subtask of an operator swaps in."""
+        entry = manifest.operator(operator_id)
+        assert entry is not None
+        merges = self._ranged(manifest, entry, mine)
+        for index, found in self._replicated(manifest, entry, mine).items():
+            merges[index] = (*merges.get(index, ()), *found)
+        return merges
+
+    def _ranged(self, manifest: Manifest, entry: OperatorEntry, mine: GenerationRecord) -> Merged:
+        full = tuple(
+            number
+            for number, subtask in enumerate(entry.subtasks)
+            if subtask.summary.file_count >= self._policy.files_min
+        )
+        if not full:
+            return {}
+        shipped = replace(manifest, operators=(entry,), sinks=(), sources=(), engine_files=())
+        tables = tuple(self._tables[entry.operator_id])
+        task = CompactionTask(self._backend, shipped, full, mine, self._policy, tables)
+        merges: Merged = {}
+        at_once = max(1, len(entry.subtasks) // SUBTASKS_FOR_ONE_MERGE)
+        for first in range(0, len(full), at_once):
+            merges |= self._run(task, first, min(first + at_once, len(full)))
+        return merges
+
+    def _run(self, task: CompactionTask, first: int, last: int) -> Merged:
+        rows = self._schemas.session.range(first, last, 1, last - first)
+        merges: Merged = {}
+        for row in rows.mapInArrow(task, f"{_MERGES} binary").collect():
+            merges |= decode_merges(bytes(row[0]))
+        return merges
+
+    def _replicated(self, manifest: Manifest, entry: OperatorEntry, mine: GenerationRecord) -> Merged:
+        """Replicated tables are small, and their files belong to all subtasks: merged right here."""
+        objects = self._backend.objects(manifest.job_id)
+        first = objects.read_subtasks(entry.subtasks[:1])[0]
+        if all(config.table_type is not TableType.GLOBAL_KEYED for config in first.configs):
+            return {}
+        stored = objects.read_subtasks(entry.subtasks)
+        tables = self._tables[entry.operator_id]
+        found = tuple(compact_replicated(self._backend, manifest, stored, mine, self._policy, tables))
+        return {metadata.subtask_index: found for metadata in stored} if found else {}
+
+
+@dataclass(frozen=True)
+class CompactionTask:
+    """The function that `mapInArrow` calls: row `i` stands for the subtask at `full[i]`."""
+
+    backend: ParquetBackend
+    manifest: Manifest
+    full: tuple[int, ...]
+    mine: GenerationRecord
+    policy: CompactionPolicy
+    tables: tuple[Table, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Merge what is worth it in the subtasks of these rows."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                data = encode_merges(self._merged(self.full[number]))
+                yield pa.record_batch({_MERGES: pa.array([data], pa.binary())})
+
+    def _merged(self, number: int) -> Merged:
+        entry = self.manifest.operators[0].subtasks[number]
+        metadata = self.backend.objects(self.manifest.job_id).read_subtasks([entry])[0]
+        found = compact_subtask(self.backend, self.manifest, metadata, self.mine, self.policy, self.tables)
+        return {metadata.subtask_index: tuple(found)} if found else {}

@@ -1,0 +1,144 @@
+"""Runs the subtasks of one epoch on Spark, stage by stage, and tells what they reported.
+
+A stage that nothing follows is one Spark job. The rows of a stage that others follow are kept; after
+the last stage its reports are read again: if another attempt has taken the place of one whose rows
+were used, the epoch would mix the two, and is thrown away.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.base import PythonException
+
+from lakestate import errors
+from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
+from lakestate.coordinator.job_driver import SupersededAttemptError
+from lakestate.errors import LakestateError, OperatorError
+from lakestate.protocol.metadata import NamedBytes, SourceOffsets
+from lakestate.protocol.watermarks import source_watermark
+from lakestate.spark.checkpoint.offsets import engine_files, following, source_offsets
+from lakestate.spark.execution.frames import EpochFrames, reports_of
+from lakestate.spark.graph.compiled import CompiledPipeline
+from lakestate.spark.graph.nodes import SourceNode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_RAISED = re.compile(r"^lakestate\.errors\.(\w+): (.*)$", re.MULTILINE)
+
+
+class EpochRunner:
+    """Runs epochs of one pipeline. `directory` is Spark's checkpoint directory."""
+
+    def __init__(self, pipeline: CompiledPipeline, directory: Path) -> None:
+        self._pipeline = pipeline
+        self._directory = directory
+
+    def run(self, plan: EpochPlan, batch: DataFrame | None) -> EpochResult:
+        """Run the stages over Spark's batch; without one, over no rows."""
+        frames = EpochFrames(self._pipeline, plan, batch)
+        try:
+            reports = self._run_stages(frames)
+            observed = frames.counts()
+        except (PySparkException, Py4JError) as failure:
+            raise task_failure(failure) from failure
+        finally:
+            frames.release()
+        files = self._engine_files(plan, batch)
+        return EpochResult(
+            reports=tuple(reports),
+            sources=self._sources(plan, files, observed),
+            engine_files=files,
+            rows=self._rows(reports, observed),
+            late_rows={
+                name: int(seen["late_rows"]) for name, seen in observed.items() if "late_rows" in seen
+            },
+        )
+
+    def _run_stages(self, frames: EpochFrames) -> list[SubtaskReport]:
+        reports: list[SubtaskReport] = []
+        kept = []
+        for stage in self._pipeline.stages:
+            output = frames.output(stage)
+            found = reports_of(output)
+            if not found:
+                output = frames.output_of_no_rows(stage)
+                found = reports_of(output)
+            reports += [SubtaskReport.decode(data) for data in found]
+            if stage.exports:
+                kept.append((stage.stage.name, output, sorted(found)))
+        for name, output, found in kept:
+            if sorted(reports_of(output)) != found:
+                raise SupersededAttemptError(
+                    "subtasks were run again after their rows had been used", object_name=f"stage {name}"
+                )
+        return reports
+
+    def _engine_files(self, plan: EpochPlan, batch: DataFrame | None) -> tuple[NamedBytes, ...]:
+        before = () if plan.parent is None else plan.parent.engine_files
+        if batch is None:
+            return following(before, plan.epoch)
+        return engine_files(self._directory, plan.epoch, before)
+
+    def _sources(
+        self, plan: EpochPlan, files: tuple[NamedBytes, ...], observed: dict[str, dict[str, object]]
+    ) -> tuple[SourceOffsets, ...]:
+        sources = self._pipeline.graph.sources
+        offsets = source_offsets(files, plan.epoch, len(sources))
+        before = {} if plan.parent is None else {item.source: item for item in plan.parent.sources}
+        return tuple(
+            SourceOffsets(
+                node.name,
+                read,
+                _watermark_us(node, before.get(node.name), observed.get(node.name, {})),
+            )
+            for node, read in zip(sources, offsets, strict=True)
+        )
+
+    def _rows(self, reports: list[SubtaskReport], observed: dict[str, dict[str, object]]) -> dict[str, int]:
+        """Rows read by source; of a single one without event time, those that reached the first stage."""
+        rows = {name: int(str(seen["rows"])) for name, seen in observed.items()}
+        sources = self._pipeline.graph.sources
+        if len(sources) == 1 and sources[0].name not in rows:
+            first = self._pipeline.stages[0].stage
+            step = first.steps[0].step_id
+            rows[sources[0].name] = sum(
+                report.metrics[step].rows_in for report in reports if report.stage == first.name
+            )
+        return rows
+
+
+def task_failure(failure: Exception) -> LakestateError:
+    """What a task raised, as the error it was: Spark hands over only its text.
+
+    What was raised by Spark's own code, as by a source that cannot read a file, is in Spark's words.
+    """
+    text = str(failure)
+    raised = _RAISED.findall(text)
+    if not isinstance(failure, PythonException) or not raised:
+        return OperatorError("Spark could not run the epoch", found=_said_by_spark(text))
+    name, message = raised[-1]
+    kind = getattr(errors, name, OperatorError)
+    error: LakestateError = kind(message.rsplit(" [", 1)[0])
+    error.add_note(text)
+    return error
+
+
+def _said_by_spark(text: str, length_max: int = 2000) -> str:
+    """The reasons in what Spark says, without the lines of the JVM's call stack."""
+    lines = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
+    shown = "\n".join(lines)
+    return shown if len(shown) <= length_max else f"{shown[:length_max]} …"
+
+
+def _watermark_us(node: SourceNode, before: SourceOffsets | None, observed: dict[str, object]) -> int | None:
+    if node.event_time is None:
+        return None
+    latest = observed.get("latest_us")
+    previous_us = None if before is None else before.watermark_us
+    return source_watermark(previous_us, None if latest is None else int(str(latest)), node.delay_us)

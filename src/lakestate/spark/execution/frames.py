@@ -1,0 +1,260 @@
+"""The DataFrames of one epoch: from Spark's batch to the routed input of every stage.
+
+DataFrame API only. A frame that several stages need is kept until the epoch ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, Observation
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField, StructType
+
+from lakestate.coordinator.epoch_plan import EpochPlan
+from lakestate.errors import InvalidInputError
+from lakestate.protocol.key_ranges import subtask_sql
+from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US
+from lakestate.spark.execution.partition_shuffle import micros_sql
+from lakestate.spark.execution.worker import REPORT, SubtaskTask
+from lakestate.spark.graph.compiled import CompiledPipeline, CompiledStage, source_column
+from lakestate.spark.graph.nodes import (
+    ApplyNode,
+    ConnectNode,
+    KeyByNode,
+    Late,
+    LateRowsNode,
+    ShuffleNode,
+    SourceNode,
+    TransformNode,
+)
+from lakestate.spark.graph.schemas import spark_ddl, with_key
+from lakestate.tables.arrow.schema import columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SUBTASK = "__subtask"
+
+
+class EpochFrames:
+    """All frames of one run of one epoch. `release` must be called when it is over."""
+
+    def __init__(self, pipeline: CompiledPipeline, plan: EpochPlan, batch: DataFrame | None) -> None:
+        self._pipeline = pipeline
+        self._plan = plan
+        self._frames: dict[int, DataFrame] = {}
+        self._raw: dict[int, DataFrame] = {}
+        self._kept: list[DataFrame] = []
+        self._batch = batch
+        self._observations: list[tuple[SourceNode, Observation]] = []
+        if batch is not None and len(pipeline.graph.sources) > 1:
+            self._batch = self._keep(batch)
+
+    def release(self) -> None:
+        """Let go of what was kept."""
+        for frame in self._kept:
+            frame.unpersist()
+
+    def counts(self) -> dict[str, dict[str, Any]]:
+        """What was counted of each source while its rows flowed by, after all stages have run.
+
+        Where Spark finds that nothing comes of a source's rows, it reads none of them. But its offsets
+        move on all the same, and so must its watermark: then the rows are counted in a job of their own.
+        """
+        return {
+            node.name: _seen_by(observation)
+            or self._raw[id(node)].agg(*self._counts(node)).collect()[0].asDict()
+            for node, observation in self._observations
+        }
+
+    def output(self, stage: CompiledStage) -> DataFrame:
+        """What the tasks of a stage give back. Exported rows are kept, and read again later."""
+        return self._run(stage, self._routed(stage))
+
+    def output_of_no_rows(self, stage: CompiledStage) -> DataFrame:
+        """The same over no rows, for a stage whose input Spark has found to be empty.
+
+        Spark then runs no task at all; but every subtask has to see the watermark, and to report.
+        """
+        names = stage.input_names
+        schemas, origin = self._pipeline.schemas, stage.stage.origin
+        sides = {"left": getattr(origin, "left", None), "right": getattr(origin, "right", None)}
+        schema = schemas.of(origin)
+        if names != ("",):
+            schema = StructType([StructField(name, schemas.of(sides[name])) for name in names])
+        return self._run(stage, schemas.no_rows(schema).repartition(self._pipeline.parallelism))
+
+    def _run(self, stage: CompiledStage, routed: DataFrame) -> DataFrame:
+        task = SubtaskTask(stage.code, self._plan.for_subtasks(), stage.input_names, stage.exports)
+        frame = routed.mapInArrow(task, stage.output)
+        if not stage.exports:
+            return frame
+        frame = self._keep(frame)
+        for node, export in zip(stage.stage.exported, stage.exports, strict=True):
+            rows = frame.where(F.col(export.column).isNotNull()).select(f"{export.column}.*")
+            self._frames[id(node)] = rows
+        return frame
+
+    def _of(self, node: Any) -> DataFrame:
+        """The rows of a node outside stages, or exported by one."""
+        if id(node) not in self._frames:
+            frame = self._made(node)
+            is_fork = id(node) in self._pipeline.forks and not isinstance(node, SourceNode)
+            self._frames[id(node)] = self._keep(frame) if is_fork else frame
+        return self._frames[id(node)]
+
+    def _made(self, node: Any) -> DataFrame:
+        match node:
+            case SourceNode():
+                on_time = self._source(node)
+                return on_time.where(~self._is_late(node)) if node.late is Late.DROP else on_time
+            case LateRowsNode():
+                return self._source(node.source).where(self._is_late(node.source))
+            case TransformNode():
+                return self._transformed(node)
+            case KeyByNode():
+                return with_key(self._of(node.parent), node)[0]
+            case ShuffleNode():
+                return self._of(node.parent)
+        raise AssertionError(f"a stage before this one did not export {node}")
+
+    def _transformed(self, node: TransformNode) -> DataFrame:
+        """What a transform makes of its rows, with the columns that it had when the job started."""
+        frame = node.function(self._of(node.parent))
+        expected = spark_ddl(self._pipeline.schemas.of(node))
+        if spark_ddl(frame.schema) != expected:
+            raise InvalidInputError(
+                "a transform returns other columns than when the job started",
+                object_name=getattr(node.function, "__name__", "transform"),
+                found=spark_ddl(frame.schema),
+                expected=expected,
+                action="select and cast the columns in the transform, or restart the job with the new ones",
+            )
+        return frame
+
+    def _source(self, node: SourceNode) -> DataFrame:
+        """All rows of a source, counted while they flow by if they have event time, or company."""
+        if id(node) in self._raw:
+            return self._raw[id(node)]
+        frame = self._read(node)
+        # The rows of a single source without event time are counted by the first stage, for less.
+        is_counted = node.event_time is not None or len(self._pipeline.graph.sources) > 1
+        if is_counted and self._batch is not None:
+            observation = Observation()
+            self._observations.append((node, observation))
+            frame = frame.observe(observation, *self._counts(node))
+        self._raw[id(node)] = self._keep(frame) if id(node) in self._pipeline.forks else frame
+        return self._raw[id(node)]
+
+    def _counts(self, node: SourceNode) -> list[Column]:
+        rows = F.count(F.lit(1)).alias("rows")
+        if node.event_time is None:
+            return [rows]
+        time_us = event_time_us(node)
+        believed = F.when(time_us.between(BELIEVED_FROM_US, BELIEVED_TO_US), time_us)
+        late = F.count_if(self._is_late(node))
+        return [rows, F.max(believed).alias("latest_us"), late.alias("late_rows")]
+
+    def _read(self, node: SourceNode) -> DataFrame:
+        sources = self._pipeline.graph.sources
+        if self._batch is None:
+            return self._pipeline.schemas.no_rows(self._pipeline.schemas.of(node))
+        if len(sources) == 1:
+            return self._batch
+        column = source_column(next(number for number, known in enumerate(sources) if known is node))
+        return self._batch.where(F.col(column).isNotNull()).select(f"{column}.*")
+
+    def _is_late(self, node: SourceNode) -> Column:
+        """Older than the watermark. A row without event time is never late."""
+        watermark_us = self._plan.watermark_us
+        if node.event_time is None or watermark_us is None:
+            return F.lit(False)
+        return F.coalesce(event_time_us(node) < F.lit(watermark_us), F.lit(False))
+
+    def _routed(self, stage: CompiledStage) -> DataFrame:
+        """The input of a stage: partition i holds the rows of subtask i."""
+        origin, parallelism = stage.stage.origin, self._pipeline.parallelism
+        match origin:
+            case KeyByNode():
+                subtask = F.expr(self._subtask(origin))
+                return self._needed(stage, self._of(origin)).repartitionById(parallelism, subtask)
+            case ShuffleNode():
+                together = F.expr(subtask_sql(f"xxhash64({', '.join(origin.expressions)})", parallelism))
+                return self._of(origin).repartitionById(parallelism, together)
+            case ConnectNode():
+                both = self._side(origin, origin.left).unionAll(self._side(origin, origin.right))
+                return both.repartitionById(parallelism, F.col(_SUBTASK)).select("left", "right")
+            case _:
+                return self._spread(self._of(origin))
+
+    def _spread(self, frame: DataFrame) -> DataFrame:
+        """Rows in about equal parts, each where it would go if Spark had to compute it again.
+
+        By a hash of all columns: `repartition` deals rows out in turn, and has to sort them first.
+        """
+        parallelism = self._pipeline.parallelism
+        if any(_has_no_hash(field.dataType.simpleString()) for field in frame.schema.fields):
+            return frame.repartition(parallelism)
+        names = ", ".join(f"`{name.replace('`', '``')}`" for name in frame.columns)
+        return frame.repartitionById(parallelism, F.expr(subtask_sql(f"xxhash64({names})", parallelism)))
+
+    def _side(self, connected: ConnectNode, side: KeyByNode) -> DataFrame:
+        schemas = self._pipeline.schemas
+        columns = [
+            (F.struct("*") if node is side else F.lit(None).cast(schemas.of(node))).alias(name)
+            for name, node in (("left", connected.left), ("right", connected.right))
+        ]
+        return self._of(side).select(F.expr(self._subtask(side)).alias(_SUBTASK), *columns)
+
+    def _subtask(self, node: KeyByNode) -> str:
+        names = ", ".join(f"`{name}`" for name in self._pipeline.schemas.key(node))
+        return subtask_sql(f"xxhash64({names})", self._pipeline.parallelism)
+
+    def _needed(self, stage: CompiledStage, frame: DataFrame) -> DataFrame:
+        """Only the columns that the stage's first steps declare, if all of them do."""
+        first = [step for step in stage.stage.steps if step.parent is stage.stage.origin]
+        declared = [step.operator.input if isinstance(step, ApplyNode) else None for step in first]
+        names = set(self._pipeline.schemas.key(stage.stage.origin))
+        for columns in declared:
+            if columns is None:
+                return frame
+            names |= {column.name for column in columns_of(columns, what="input")}
+        return frame.select(*[name for name in frame.columns if name in names])
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        kept = frame.persist()
+        self._kept.append(kept)
+        return kept
+
+
+def _seen_by(observation: Observation) -> dict[str, Any] | None:
+    """What an observation has counted; None if no job has run over it, or Spark has cut it out of all."""
+    # `get` waits for such a job, which may be for ever: a transform need not use the rows it is given.
+    assert observation._jo is not None, "it is part of a frame"
+    if not observation._jo.future().isCompleted():
+        return None
+    try:
+        return dict(observation.get) or None
+    except (PySparkException, Py4JError):
+        # Spark cannot hand over the row without columns that it leaves for an observation it has cut out.
+        return None
+
+
+def _has_no_hash(type_: str) -> bool:
+    return "map<" in type_ or "variant" in type_
+
+
+def event_time_us(node: SourceNode) -> Column:
+    """The event time of a source's rows in microseconds since 1970."""
+    assert node.event_time is not None
+    return F.expr(micros_sql(node.event_time, node.frame.schema[node.event_time].dataType.simpleString()))
+
+
+def reports_of(frame: DataFrame) -> list[bytes]:
+    """Run the job that computes a stage's output, and collect the reports in it."""
+    if len(frame.columns) > 1:
+        frame = frame.where(F.col(REPORT).isNotNull()).select(REPORT)
+    return [bytes(row[0]) for row in frame.collect()]

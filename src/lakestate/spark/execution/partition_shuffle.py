@@ -1,0 +1,71 @@
+"""Which rows of a sink belong together: those of one output partition, in one subtask.
+
+Then each partition has one open file in all, and not one in every subtask.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakestate.errors import InvalidInputError
+from lakestate.sinks.files.sink import FileSink
+from lakestate.sinks.partitioning.event_time import EventTime
+from lakestate.sinks.partitioning.partitioner import Partitioning, required_event_time
+from lakestate.sinks.sink import Sink
+from lakestate.spark.graph.nodes import Graph, ShuffleNode, SourceNode, ancestors_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_DAY_US = 86_400_000_000
+_UNIT_US = {"minute": 60_000_000, "hour": 3_600_000_000, "day": _DAY_US}
+
+
+def shuffled_for(sink: Sink, graph: Graph, node: Any) -> Any:
+    """The node whose rows a sink takes: shuffled, if the sink asks for it."""
+    if not isinstance(sink, FileSink) or not sink.shuffle_by_partition:
+        return node
+    timed = [
+        found
+        for found in ancestors_of(node)
+        if isinstance(found, SourceNode) and found.event_time is not None
+    ]
+    schema = timed[0].frame.schema if timed else None
+    event_time = timed[0].event_time if timed else None
+    return graph.add(ShuffleNode(node, shuffle_expressions(sink.partitioning, schema, event_time)))
+
+
+def shuffle_expressions(
+    partitioning: Partitioning, schema: StructType | None, event_time: str | None
+) -> tuple[str, ...]:
+    """SQL expressions that are equal for all rows of an output partition.
+
+    The schema says what the event time is. Periods are those of UTC, as in the paths.
+    """
+    if not partitioning.by:
+        raise InvalidInputError(
+            "rows cannot be shuffled by partition: the output has no partitions",
+            action="set partition_by, or leave shuffle_by_partition out",
+        )
+    expressions = [f"`{column}`" for column in partitioning.columns]
+    pattern = partitioning.event_time
+    if pattern is not None:
+        name = required_event_time(event_time)
+        assert schema is not None, "a stream with event time has columns"
+        expressions.append(_period(pattern, micros_sql(name, schema[name].dataType.simpleString())))
+    return tuple(expressions)
+
+
+def micros_sql(column: str, type_: str) -> str:
+    """A timestamp column in microseconds since 1970."""
+    if type_ == "timestamp_ntz":
+        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', `{column}`)"
+    return f"unix_micros(`{column}`)"
+
+
+def _period(pattern: EventTime, micros: str) -> str:
+    if pattern.unit in _UNIT_US:
+        return f"floor({micros} / {_UNIT_US[pattern.unit]})"
+    # A date knows no time zone; months and years of a timestamp would be the session's.
+    day = f"date_add(DATE'1970-01-01', CAST(floor({micros} / {_DAY_US}) AS INT))"
+    return f"year({day})" if pattern.unit == "year" else f"year({day}) * 12 + month({day})"

@@ -1,0 +1,125 @@
+"""What runs inside a Spark task: one subtask of a stage over the Arrow batches of its partition.
+
+Spark's partition id is the subtask index. Rows leave as one nullable struct column for each exported
+step; the last row carries the report and nothing else.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from lakestate.coordinator.epoch_plan import EpochPlan
+from lakestate.errors import InvalidInputError
+from lakestate.job.backing_store import BackingStore
+from lakestate.runtime.subtask import StagePlan, SubtaskRun
+
+REPORT = "__report"
+STAGES_KEPT = 16
+
+
+@dataclass(frozen=True)
+class StageCode:
+    """What stays the same in all epochs of a stage, as bytes: user code is pickled once."""
+
+    data: bytes
+    digest: str
+
+    @classmethod
+    def of(cls, stage: StagePlan, backend: BackingStore) -> StageCode:
+        """Pickle a stage, for shipping inside one running job only."""
+        data = cloudpickle.dumps((stage, backend))  # type: ignore[no-untyped-call]
+        return cls(data, blake2b(data, digest_size=16).hexdigest())
+
+    def opened(self) -> tuple[StagePlan, BackingStore]:
+        """The stage in this process, which keeps it, and its connections, for later epochs."""
+        if self.digest not in _STAGES:
+            _STAGES[self.digest] = cloudpickle.loads(self.data)
+            # Spark collects garbage after every task. That took 50 ms for modules and classes alone,
+            # which stay for as long as the process lives.
+            gc.collect()
+            gc.freeze()
+            while len(_STAGES) > STAGES_KEPT:
+                _STAGES.popitem(last=False)
+        return _STAGES[self.digest]
+
+
+_STAGES: OrderedDict[str, tuple[StagePlan, BackingStore]] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class Export:
+    """A step whose rows leave the stage: its number, and the column they leave in."""
+
+    link: int
+    column: str
+    schema: pa.Schema
+
+
+@dataclass(frozen=True)
+class SubtaskTask:
+    """The function that `mapInArrow` calls in every task of a stage."""
+
+    code: StageCode
+    plan: EpochPlan
+    input_names: tuple[str, ...]
+    """("",) if the rows are plain, or the names of the struct columns of several inputs."""
+    exports: tuple[Export, ...] = ()
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the subtask of this partition."""
+        stage, backend = self.code.opened()
+        subtask = SubtaskRun(stage, _partition_id(stage), self.plan, backend)
+        exports = {export.link: export for export in self.exports}
+        for link, batch in subtask.run(self._inputs(batches)):
+            yield self._row_batch(exports[link], batch)
+        yield self._report_batch(subtask.report.encode())
+
+    def _inputs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self.input_names == ("",):
+            yield from (("", batch) for batch in batches)
+            return
+        for batch in batches:
+            for name in self.input_names:
+                rows = batch.column(name).drop_null()
+                if len(rows):
+                    yield name, pa.RecordBatch.from_struct_array(rows)
+
+    def _row_batch(self, export: Export, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {export.column: batch.to_struct_array()}
+        return self._batch(columns, batch.num_rows)
+
+    def _report_batch(self, report: bytes) -> pa.RecordBatch:
+        return self._batch({REPORT: pa.array([report], pa.binary())}, 1)
+
+    def _batch(self, columns: dict[str, pa.Array], count: int) -> pa.RecordBatch:
+        fields = output_fields(self.exports)
+        arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in fields]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def output_fields(exports: Sequence[Export]) -> list[pa.Field]:
+    """The columns that a stage's tasks give back."""
+    rows = [pa.field(export.column, pa.struct(list(export.schema))) for export in exports]
+    return [*rows, pa.field(REPORT, pa.binary())]
+
+
+def _partition_id(stage: StagePlan) -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "a subtask runs inside a Spark task"
+    index = context.partitionId()
+    if index >= stage.parallelism:
+        raise InvalidInputError(
+            f"stage {stage.name} has more partitions than subtasks",
+            found=f"partition {index}",
+            expected=f"fewer than {stage.parallelism}",
+        )
+    return int(index)

@@ -1,0 +1,199 @@
+"""What is wrong with a graph, found before anything starts and before anything is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from lakestate.errors import IncompatibleStateError, InvalidInputError, NotFoundError
+from lakestate.job.objects import JobObjects
+from lakestate.operators.operator import TwoInputOperator, state_tables
+from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.names import checked_name
+from lakestate.spark.graph.nodes import ApplyNode, ConnectNode, Graph, SinkNode, SourceNode, ancestors_of
+from lakestate.spark.graph.schemas import Schemas
+from lakestate.tables.arrow.schema import columns_of
+from lakestate.tables.contract import Table
+from lakestate.tables.global_keyed.table import GlobalKeyedTable
+from lakestate.tables.restore import check_compatible
+
+_TIME_TYPES = ("timestamp", "timestamp_ntz")
+
+
+def check_names(graph: Graph) -> None:
+    """Ids are valid and used once; every source is read, and something is done."""
+    if not graph.sources or not graph.steps:
+        raise InvalidInputError("a pipeline needs a source, and an operator or a sink")
+    for kind, names in (
+        ("source", [node.name for node in graph.sources]),
+        ("operator", [node.step_id for node in graph.steps]),
+    ):
+        for name in names:
+            checked_name(kind, name)
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidInputError(
+                f"two of a pipeline's {'sources' if kind == 'source' else 'operators and sinks'} have one id",
+                found=", ".join(twice),
+            )
+    read = {id(node) for step in graph.steps for node in ancestors_of(step)}
+    idle = [node.name for node in graph.sources if id(node) not in read]
+    if idle:
+        raise InvalidInputError("a source leads to no operator and no sink", found=", ".join(idle))
+
+
+def check_types(graph: Graph, schemas: Schemas) -> None:
+    """Columns and types fit from every source to every sink."""
+    for source in graph.sources:
+        _check_source(source, schemas)
+    for node in graph.steps:
+        if isinstance(node, ApplyNode):
+            _check_operator(node, schemas)
+        else:
+            _check_rows_exist(node, schemas)
+            node.sink.check(schemas.arrow(node.parent), event_time_of(node, schemas))
+
+
+def check_stored(graph: Graph, manifest: Manifest, objects: JobObjects, dropped: Collection[str]) -> None:
+    """Every stored table can be read by what is declared now, or nothing starts."""
+    _check_stored_sources(graph, manifest)
+    declared = {node.step_id: tables_of(node) for node in graph.steps}
+    forgotten = sorted(
+        entry.operator_id for entry in manifest.operators if entry.operator_id not in {*declared, *dropped}
+    )
+    if forgotten:
+        raise IncompatibleStateError(
+            "stored operators are not in the pipeline any more",
+            object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
+            found=", ".join(forgotten),
+            expected=", ".join(sorted(declared)),
+            action=f"put them back, or give up their state with drop={forgotten}",
+        )
+    for entry in manifest.operators:
+        if entry.operator_id in declared:
+            where = f"operator {entry.operator_id} in epoch {manifest.epoch} of job {manifest.job_id}"
+            # One subtask speaks for all: a changed declaration is written by every one of them.
+            _check_tables(declared[entry.operator_id], objects.read_subtasks(entry.subtasks[:1])[0], where)
+
+
+def _check_stored_sources(graph: Graph, manifest: Manifest) -> None:
+    """Spark finds the offsets of a source by its place: another one there would read from them."""
+    stored = [source.source for source in manifest.sources]
+    declared = [node.name for node in graph.sources]
+    if manifest.engine_files and stored != declared:
+        raise IncompatibleStateError(
+            "the sources of the job are not those of its newest epoch",
+            object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
+            found=", ".join(declared),
+            expected=f"{', '.join(stored)}, in this order",
+            action="put them back, or start a job with another id",
+        )
+
+
+def event_time_of(node: Any, schemas: Schemas) -> str | None:
+    """The event-time column of the rows that reach a node, if they still have one."""
+    columns = {column.name: column.type for column in schemas.columns(node.parent)}
+    for source in ancestors_of(node):
+        if isinstance(source, SourceNode) and source.event_time is not None:
+            return source.event_time if columns.get(source.event_time) in _TIME_TYPES else None
+    return None
+
+
+def _check_tables(tables: Sequence[Table], stored: Any, where: str) -> None:
+    by_name = {table.name: table for table in tables}
+    gone = sorted(config.name for config in stored.configs if config.name not in by_name)
+    if gone:
+        raise IncompatibleStateError(
+            "stored tables are not declared any more",
+            object_name=where,
+            found=", ".join(gone),
+            expected=", ".join(sorted(by_name)) or "no table",
+            action="declare them, or apply the operator under another id",
+        )
+    for config in stored.configs:
+        check_compatible(by_name[config.name], config, where)
+
+
+def tables_of(node: ApplyNode | SinkNode) -> Sequence[Table]:
+    """The state tables of an operator or a sink."""
+    return state_tables(node.operator) if isinstance(node, ApplyNode) else node.sink.tables()
+
+
+def _check_source(source: SourceNode, schemas: Schemas) -> None:
+    if source.event_time is None:
+        return
+    types = {column.name: column.type for column in schemas.columns(source)}
+    if types.get(source.event_time) not in _TIME_TYPES:
+        raise InvalidInputError(
+            f"event time of source {source.name} is not a timestamp",
+            object_name=source.event_time,
+            found=types.get(source.event_time, f"columns {', '.join(types)}"),
+            expected="timestamp",
+        )
+
+
+def _check_operator(node: ApplyNode, schemas: Schemas) -> None:
+    where = f"operator {node.step_id}"
+    two = isinstance(node.operator, TwoInputOperator)
+    if two != isinstance(node.parent, ConnectNode):
+        raise InvalidInputError(
+            f"{where} takes {'two streams' if two else 'one stream'}",
+            found="one stream" if two else "two streams",
+            action="use left.connect(right).apply(…) with a TwoInputOperator",
+        )
+    inputs = (node.parent.left, node.parent.right) if isinstance(node.parent, ConnectNode) else (node.parent,)
+    for name, parent in zip(node.operator.input_names, inputs, strict=True):
+        _check_rows_exist(node, schemas, parent)
+        _check_needed(node, name, parent, schemas)
+        for table in state_tables(node.operator):
+            if not isinstance(table, GlobalKeyedTable):
+                _check_key(table, parent, schemas, where)
+
+
+def _check_rows_exist(node: ApplyNode | SinkNode, schemas: Schemas, parent: Any = None) -> None:
+    parent = node.parent if parent is None else parent
+    if not schemas.of(parent).fields:
+        raise InvalidInputError(
+            f"{node.step_id} takes rows of an operator that has no output",
+            object_name=getattr(parent, "step_id", None),
+            action="declare its `output`",
+        )
+
+
+def _check_needed(node: ApplyNode, input_name: str, parent: Any, schemas: Schemas) -> None:
+    needed = node.operator.needed_columns(input_name)
+    if needed is None:
+        return
+    there = schemas.of(parent).names
+    missing = [str(column) for column in columns_of(needed, what="input") if column.name not in there]
+    if missing:
+        raise NotFoundError(
+            f"operator {node.step_id} needs columns that its rows do not have",
+            object_name=", ".join(missing),
+            found=", ".join(there),
+        )
+
+
+def _check_key(table: Table, parent: Any, schemas: Schemas, where: str) -> None:
+    config = table.config
+    types = {column.name: column.type for column in config.key_columns}
+    wanted = [types[name] for name in config.routing_columns]
+    # Below an operator the rows may have lost their key columns: the stage's key still counts.
+    keyed = parent
+    while isinstance(keyed, ApplyNode):
+        keyed = keyed.parent
+    sides = (keyed.left, keyed.right) if isinstance(keyed, ConnectNode) else (keyed,)
+    for side in sides:
+        there = {column.name: column.type for column in schemas.columns(side)}
+        found = [there[name] for name in schemas.key(side)]
+        if found != wanted:
+            raise InvalidInputError(
+                f"table {table.name} is not keyed like the rows of {where}",
+                found=f"rows with key ({_shown(schemas.key(side), found)})" if found else "rows without key",
+                expected=f"({_shown(config.routing_columns, wanted)})",
+                action="key_by columns of the same types, or change the table's key or its route_by",
+            )
+
+
+def _shown(names: Sequence[str], types: Sequence[str]) -> str:
+    return ", ".join(f"{name} {type_}" for name, type_ in zip(names, types, strict=True))

@@ -1,0 +1,118 @@
+"""A pipeline ready to run: stages with their shipped code, and one streaming DataFrame to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from lakestate.job.backing_store import BackingStore
+from lakestate.runtime.sink_step import SinkStep
+from lakestate.runtime.steps import ChainLink, OperatorStep
+from lakestate.runtime.subtask import StagePlan
+from lakestate.spark.execution.worker import REPORT, Export, StageCode
+from lakestate.spark.graph.checks import event_time_of
+from lakestate.spark.graph.nodes import ApplyNode, ConnectNode, Graph, SinkNode, SourceNode
+from lakestate.spark.graph.schemas import Schemas
+from lakestate.spark.graph.stages import Stage, forks_of, stages_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledStage:
+    """A stage with what its tasks need."""
+
+    stage: Stage
+    code: StageCode
+    input_names: tuple[str, ...]
+    exports: tuple[Export, ...]
+    output: StructType
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledPipeline:
+    """All stages in the order they run."""
+
+    graph: Graph
+    schemas: Schemas
+    parallelism: int
+    stages: tuple[CompiledStage, ...]
+    forks: frozenset[int]
+    """Nodes whose rows are kept, because several stages need them."""
+
+    @property
+    def steps(self) -> Mapping[str, int]:
+        """The parallelism of every operator and sink."""
+        return {node.step_id: self.parallelism for node in self.graph.steps}
+
+
+def compiled(graph: Graph, schemas: Schemas, parallelism: int, backend: BackingStore) -> CompiledPipeline:
+    """Cut a checked graph into stages and pickle their code."""
+    stages = stages_of(graph)
+    return CompiledPipeline(
+        graph,
+        schemas,
+        parallelism,
+        tuple(_compiled_stage(stage, schemas, parallelism, backend) for stage in stages),
+        frozenset(forks_of(graph, stages)),
+    )
+
+
+def combined_source(graph: Graph) -> DataFrame:
+    """One streaming DataFrame of all sources: rows as they are, or one struct column a source."""
+    sources = graph.sources
+    if len(sources) == 1:
+        return sources[0].frame
+    frames = [_as_struct(source, sources) for source in sources]
+    combined = frames[0]
+    for frame in frames[1:]:
+        combined = combined.unionAll(frame)
+    return combined
+
+
+def source_column(number: int) -> str:
+    """The column of a source in the combined DataFrame."""
+    return f"source_{number}"
+
+
+def _as_struct(source: SourceNode, sources: list[SourceNode]) -> DataFrame:
+    columns = [
+        (F.struct("*") if other is source else F.lit(None).cast(other.frame.schema)).alias(
+            source_column(number)
+        )
+        for number, other in enumerate(sources)
+    ]
+    return source.frame.select(*columns)
+
+
+def _compiled_stage(stage: Stage, schemas: Schemas, parallelism: int, backend: BackingStore) -> CompiledStage:
+    links = tuple(
+        ChainLink(_step(node, schemas), stage.parent_number(node), exported=node in stage.exported)
+        for node in stage.steps
+    )
+    exports = tuple(
+        Export(stage.number_of(node), f"row_{number}", schemas.arrow(node))
+        for number, node in enumerate(stage.exported)
+    )
+    fields = [
+        StructField(export.column, schemas.of(node))
+        for export, node in zip(exports, stage.exported, strict=True)
+    ]
+    return CompiledStage(
+        stage,
+        StageCode.of(StagePlan(stage.name, parallelism, links), backend),
+        ("left", "right") if isinstance(stage.origin, ConnectNode) else ("",),
+        exports,
+        StructType([*fields, StructField(REPORT, BinaryType())]),
+    )
+
+
+def _step(node: ApplyNode | SinkNode, schemas: Schemas) -> Any:
+    if isinstance(node, ApplyNode):
+        return OperatorStep(node.step_id, node.operator)
+    return SinkStep(node.step_id, node.sink, schemas.arrow(node.parent), event_time_of(node, schemas))

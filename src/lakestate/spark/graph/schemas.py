@@ -1,0 +1,164 @@
+"""The columns of every node of a graph, known before anything starts.
+
+Transforms are tried on an empty DataFrame: Spark analyses them without running anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from lakestate.errors import InvalidInputError
+from lakestate.protocol.metadata import Column
+from lakestate.spark.graph.nodes import (
+    ApplyNode,
+    ConnectNode,
+    Graph,
+    KeyByNode,
+    LateRowsNode,
+    ShuffleNode,
+    SinkNode,
+    SourceNode,
+    TransformNode,
+)
+from lakestate.tables.arrow.schema import arrow_fields, columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Schemas:
+    """The columns of nodes, and the key of those that are keyed."""
+
+    def __init__(self, session: SparkSession, graph: Graph) -> None:
+        self.session = session
+        """Where frames without rows are made: the user's, until the query has one of its own."""
+        self._known: dict[int, StructType] = {}
+        self._keys: dict[int, tuple[str, ...]] = {}
+        for node in graph.nodes:
+            self._known[id(node)] = self._schema(node)
+
+    def of(self, node: Any) -> StructType:
+        """The columns of a node's rows, as Spark says them."""
+        return self._known[id(node)]
+
+    def columns(self, node: Any) -> tuple[Column, ...]:
+        """The columns of a node's rows, as tables say them."""
+        return columns_of(spark_ddl(self.of(node)), what="row")
+
+    def arrow(self, node: Any) -> pa.Schema:
+        """The columns of a node's rows as they reach Python."""
+        return pa.schema(arrow_fields(self.columns(node)))
+
+    def key(self, node: Any) -> tuple[str, ...]:
+        """The key columns of a keyed node; none if it is not keyed."""
+        return self._keys.get(id(node), ())
+
+    def empty(self, node: Any) -> DataFrame:
+        """No rows, with the columns of the node."""
+        return self.session.createDataFrame([], self.of(node))
+
+    def no_rows(self, schema: StructType) -> DataFrame:
+        """No rows, but not so plainly that Spark leaves out the tasks that would read them."""
+        columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields]
+        return self.session.range(1).where(F.col("id") < 0).select(*columns)
+
+    def _schema(self, node: Any) -> StructType:
+        match node:
+            case SourceNode():
+                return node.frame.schema
+            case LateRowsNode():
+                return self.of(node.source)
+            case TransformNode():
+                return self._transformed(node)
+            case KeyByNode():
+                return self._keyed(node)
+            case ShuffleNode():
+                return self.of(node.parent)
+            case ConnectNode() | SinkNode():
+                return StructType()
+            case ApplyNode():
+                return self._output(node)
+        raise AssertionError(f"unknown node {node}")
+
+    def _transformed(self, node: TransformNode) -> StructType:
+        try:
+            found = node.function(self.empty(node.parent))
+        except PySparkException as cause:
+            raise InvalidInputError(
+                "a transform does not fit its rows",
+                object_name=getattr(node.function, "__name__", "transform"),
+                found=str(cause).split("\n")[0],
+                expected=f"columns {', '.join(self.of(node.parent).names)}",
+            ) from cause
+        if not isinstance(found, DataFrame):
+            raise InvalidInputError("a transform returns a DataFrame", found=type(found).__name__)
+        return found.schema
+
+    def _keyed(self, node: KeyByNode) -> StructType:
+        try:
+            frame, names = with_key(self.empty(node.parent), node)
+        except PySparkException as cause:
+            raise InvalidInputError(
+                "not a key of these rows",
+                object_name=", ".join(str(column) for column in node.columns),
+                found=str(cause).split("\n")[0],
+                expected=f"columns or expressions of {', '.join(self.of(node.parent).names)}",
+            ) from cause
+        self._keys[id(node)] = names
+        return frame.schema
+
+    def _output(self, node: ApplyNode) -> StructType:
+        columns = node.operator.output_columns
+        self._keys[id(node)] = self._keys.get(id(node.parent), ())
+        if not columns:
+            return StructType()
+        return cast("StructType", StructType.fromDDL(", ".join(f"`{c.name}` {c.type}" for c in columns)))
+
+
+def with_key(frame: DataFrame, node: KeyByNode) -> tuple[DataFrame, tuple[str, ...]]:
+    """The rows with every key as a column, and the names of those columns.
+
+    A key that is an expression becomes a column of its own, named as it is aliased.
+    """
+    names: list[str] = []
+    for key in node.columns:
+        if isinstance(key, str) and key in frame.columns:
+            names.append(key)
+            continue
+        column = F.expr(key) if isinstance(key, str) else key
+        keyed = frame.select("*", column)
+        added = keyed.columns[-1]
+        names.append(added)
+        if added not in frame.columns:
+            frame = keyed
+        elif not _is_plain(column, added, frame):
+            raise InvalidInputError(
+                "a key has the name of a column that is something else",
+                object_name=str(key),
+                found=f"column {added} beside it",
+                action="give the key another alias, or change the column before key_by",
+            )
+    return frame, tuple(names)
+
+
+def _is_plain(column: SparkColumn, name: str, frame: DataFrame) -> bool:
+    """True of the column itself, which Spark shows by its name, perhaps qualified."""
+    shown = str(column).removeprefix("Column<'").removesuffix("'>")
+    if shown == name:
+        return True
+    # A field of a struct is shown the same way; Spark knows columns in any case.
+    columns = {known.lower() for known in frame.columns}
+    is_qualified = shown.endswith(f".{name}") and shown.replace(".", "").isidentifier()
+    return is_qualified and shown.partition(".")[0].lower() not in columns
+
+
+def spark_ddl(schema: StructType) -> str:
+    """A schema in words that state tables know."""
+    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)

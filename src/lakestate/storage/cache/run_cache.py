@@ -1,0 +1,361 @@
+"""A bounded directory of immutable files, shared by all processes of a host.
+
+It holds local copies of runs: anything in it can be rebuilt, and nothing in it is believed
+without its record (`run_cache_entry`). What to drop is decided in `run_cache_space`. File locks
+are the only coordination, so a process may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from lakestate.errors import InvalidInputError, LakestateError, StorageUnavailableError
+from lakestate.storage.cache.entry import (
+    LOCKS_DIRECTORY,
+    TEMPORARY_SUFFIX,
+    EntryFiles,
+    EntryRecord,
+    Stamp,
+    checksum_of,
+    decode_record,
+    entry_name,
+    exclusive_lock,
+    stamp_of,
+    unlink_if_there,
+    write_record,
+)
+from lakestate.storage.cache.space import CacheSpace
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
+_UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
+# The order of eviction needs no finer clock, and a hot entry then costs one write per second.
+_TOUCH_INTERVAL_NS = 1_000_000_000
+_RECORD_BYTES_MAX = 64 * 1024
+# Remembering an entry takes about 300 bytes; forgetting one costs its checksum once more.
+_VERIFIED_MAX = 10_000
+_DESCRIPTORS = "/proc/self/fd"
+_HAS_DESCRIPTOR_PATHS = Path(_DESCRIPTORS).is_dir()
+
+Build = Callable[[Path], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """What the directory holds, and what this process did with it."""
+
+    entries: int
+    size_bytes: int
+    hits: int
+    misses: int
+    evictions: int
+
+
+class CachedFile:
+    """An entry in use: it is not evicted before this is closed or collected as garbage."""
+
+    __slots__ = ("__weakref__", "_descriptor", "_path", "size_bytes")
+
+    def __init__(self, descriptor: int, path: str, size_bytes: int) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self.size_bytes = size_bytes
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, for those who cannot use a map."""
+        return Path(self._path)
+
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """Tells this very content from any other that the entry's name may stand for."""
+        status = os.fstat(self._descriptor)
+        return status.st_dev, status.st_ino, status.st_ctime_ns
+
+    def memory_map(self) -> pa.MemoryMappedFile:
+        """Map the file. What is read from the map stays valid after `close`."""
+        if self._descriptor < 0:
+            raise InvalidInputError(
+                "the cached file is closed", object_name=self._path, action="open it again"
+            )
+        # Through the descriptor, because the name may meanwhile belong to a rebuilt file.
+        source = f"{_DESCRIPTORS}/{self._descriptor}" if _HAS_DESCRIPTOR_PATHS else self._path
+        return pa.memory_map(source)
+
+    def close(self) -> None:
+        """Let the entry be evicted. Closing twice is fine."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            # Closed and not unlocked: a forked process that shares the lock goes on holding it.
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"CachedFile({self._path!r}, size_bytes={self.size_bytes})"
+
+
+class RunCache:
+    """Files by key, built once per host and kept while there is room.
+
+    A file that was written to since it was built is noticed at every open, by its stamp. What no
+    stamp shows, a disk that gives back other bytes than it was given, is looked for at the first
+    open in each process, by the checksum of the whole file. Whatever does not match is built again.
+
+    The bound holds for what is not in use: an entry larger than `bytes_max` is built, can be
+    used as long as it is open, and is the first to go afterwards. Files being built are not
+    counted. To make room, up to a sixteenth of `bytes_max` more than needed is evicted.
+
+    >>> import tempfile
+    >>> directory = tempfile.TemporaryDirectory()
+    >>> cache = RunCache(Path(directory.name), bytes_max=1_000_000)
+    >>> with cache.open("runs/a.parquet", lambda path: path.write_bytes(b"content")) as file:
+    ...     file.memory_map().read()
+    b'content'
+    >>> with cache.open("runs/a.parquet", build=lambda path: print("not called: it is there")) as file:
+    ...     file.size_bytes
+    7
+    >>> cache.stats()
+    CacheStats(entries=1, size_bytes=7, hits=1, misses=1, evictions=0)
+    >>> directory.cleanup()
+    """
+
+    def __init__(self, directory: Path, bytes_max: int) -> None:
+        if bytes_max <= 0:
+            raise InvalidInputError("a run cache needs room", object_name=str(directory), found=bytes_max)
+        self._directory = str(directory.absolute())
+        self._space = CacheSpace(self._directory, bytes_max)
+        self._lock = threading.Lock()
+        self._verified: dict[str, Stamp] = {}
+        self._hits = self._misses = self._evictions = 0
+        self._swept = False
+        with self._explained():
+            (directory / LOCKS_DIRECTORY).mkdir(parents=True, exist_ok=True)
+
+    def open(self, key: str, build: Build) -> CachedFile:
+        """The file of `key`, from the cache or else made by `build`.
+
+        `build` writes to the path it is given, in place, and must not open this cache: others
+        who want the key wait for it. If it fails, nothing is left behind.
+        """
+        files = EntryFiles.named(self._directory, entry_name(key))
+        with self._explained():
+            file = self._open_trusted(files, key)
+        return file if file is not None else self._open_or_build(files, key, build)
+
+    def find(self, key: str) -> CachedFile | None:
+        """The file of `key` if it is there, or None. Waits for somebody who is just building it."""
+        files = EntryFiles.named(self._directory, entry_name(key))
+        with self._explained():
+            file = self._open_trusted(files, key)
+            if file is not None:
+                return file
+            with exclusive_lock(files.lock):
+                return self._open_trusted(files, key) or self._open_verified(files, key)
+
+    def stats(self) -> CacheStats:
+        """Counts; this scans the directory."""
+        with self._explained():
+            held = self._space.occupancy()
+        return CacheStats(held.entries, held.size_bytes, self._hits, self._misses, self._evictions)
+
+    def _open_or_build(self, files: EntryFiles, key: str, build: Build) -> CachedFile:
+        with self._explained(), exclusive_lock(files.lock):
+            # Whoever held the lock before us may have built or verified it.
+            file = self._open_trusted(files, key) or self._open_verified(files, key)
+            if file is not None:
+                return file
+            file, full = self._insert(files, key, build)
+        if full or not self._swept:
+            self._sweep()
+        return file
+
+    def _open_trusted(self, files: EntryFiles, key: str) -> CachedFile | None:
+        descriptor = _open_shared(files)
+        if descriptor is None:
+            return None
+        file = _handle(descriptor, files)
+        record = _read_record(files)
+        # An entry evicted since we opened it has lost its record, and its `ctime` has changed.
+        if record is None or record.key != key or record.stamp != stamp_of(os.fstat(descriptor)):
+            file.close()
+            return None
+        if self._verified.get(files.data) != record.stamp:
+            if checksum_of(descriptor) != record.checksum:
+                file.close()
+                return None
+            self._remember(files, record.stamp)
+        self._count(hits=1)
+        return file
+
+    def _remember(self, files: EntryFiles, stamp: Stamp) -> None:
+        """This process has seen that the content is right."""
+        with self._lock:
+            if len(self._verified) >= _VERIFIED_MAX:
+                self._verified.clear()
+            self._verified[files.data] = stamp
+
+    def _open_verified(self, files: EntryFiles, key: str) -> CachedFile | None:
+        descriptor = _open_shared(files)
+        if descriptor is not None:
+            file = _handle(descriptor, files)
+            if (stamp := _verified_stamp(descriptor, files, key)) is not None:
+                self._remember(files, stamp)
+                self._count(hits=1)
+                return file
+            file.close()
+        unlink_if_there((files.record, files.data))
+        return None
+
+    def _insert(self, files: EntryFiles, key: str, build: Build) -> tuple[CachedFile, bool]:
+        temporary, descriptor = self._create_temporary()
+        try:
+            build(Path(temporary))
+            full = self._publish(temporary, descriptor, files, key)
+        except BaseException:
+            os.close(descriptor)
+            unlink_if_there((temporary, files.record, files.data))
+            raise
+        self._count(misses=1)
+        return _handle(descriptor, files), full
+
+    def _publish(self, temporary: str, descriptor: int, files: EntryFiles, key: str) -> bool:
+        if Path(temporary).stat().st_ino != os.fstat(descriptor).st_ino:
+            raise InvalidInputError("a cached file must be written in place", object_name=key)
+        checksum = checksum_of(descriptor)
+        full = self._space.publish(temporary, files, os.fstat(descriptor).st_size)
+        # Not atomic, but whoever would evict the entry in between needs the stripe, which is ours.
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        # Stamped last: renaming changes the `ctime`.
+        stamp = stamp_of(os.fstat(descriptor))
+        write_record(files, EntryRecord(key, checksum, stamp))
+        self._remember(files, stamp)
+        return full
+
+    def _create_temporary(self) -> tuple[str, int]:
+        while True:
+            path = f"{self._directory}/{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                return path, descriptor
+            # Taken for a leftover in the moment before it was locked.
+            os.close(descriptor)
+
+    def _sweep(self) -> None:
+        with self._explained():
+            self._swept = True
+            self._space.remove_leftovers()
+            self._count(evictions=self._space.make_room())
+
+    def _count(self, hits: int = 0, misses: int = 0, evictions: int = 0) -> None:
+        with self._lock:
+            self._hits += hits
+            self._misses += misses
+            self._evictions += evictions
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            explanation = self._explanation(error)
+            if explanation is None:
+                raise
+            raise explanation from error
+
+    def _explanation(self, error: OSError) -> LakestateError | None:
+        if error.errno in _DISK_FULL:
+            return StorageUnavailableError(
+                "the disk of the run cache is full",
+                object_name=self._directory,
+                action="free space there, lower the size of the cache, or move it to another disk",
+            )
+        # What else `build` may raise, say from the network, is not about this directory.
+        if not str(error.filename or "").startswith(self._directory):
+            return None
+        kind = InvalidInputError if error.errno in _UNUSABLE else StorageUnavailableError
+        return kind(
+            "the run cache cannot use its directory",
+            object_name=self._directory,
+            found=error.strerror,
+            action="make it a directory that this user may write to, or configure another",
+        )
+
+
+def _handle(descriptor: int, files: EntryFiles) -> CachedFile:
+    return CachedFile(descriptor, files.data, os.fstat(descriptor).st_size)
+
+
+def _open_shared(files: EntryFiles) -> int | None:
+    try:
+        descriptor = os.open(files.data, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        # It is being published or evicted, by somebody who has the entry's lock file: wait there.
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _read_record(files: EntryFiles) -> EntryRecord | None:
+    try:
+        descriptor = os.open(files.record, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        _touch(descriptor)
+        return decode_record(os.read(descriptor, _RECORD_BYTES_MAX))
+    finally:
+        os.close(descriptor)
+
+
+def _touch(descriptor: int) -> None:
+    now_ns = time.time_ns()
+    if now_ns - os.fstat(descriptor).st_mtime_ns > _TOUCH_INTERVAL_NS:
+        # On the record and never on the data file, whose `ctime` it would change. Another user's
+        # record cannot be touched; that entry merely looks older than it is.
+        with suppress(PermissionError):
+            os.utime(descriptor, ns=(now_ns, now_ns))
+
+
+def _verified_stamp(descriptor: int, files: EntryFiles, key: str) -> Stamp | None:
+    """The new stamp of a file whose content is still what its record says, or None."""
+    record = _read_record(files)
+    # Taken before reading, so that a write meanwhile does not get the new stamp.
+    stamp = stamp_of(os.fstat(descriptor))
+    if record is None or record.key != key or record.stamp.size_bytes != stamp.size_bytes:
+        return None
+    if checksum_of(descriptor) != record.checksum:
+        return None
+    write_record(files, replace(record, stamp=stamp))
+    return stamp

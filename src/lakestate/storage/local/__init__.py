@@ -1,0 +1,1 @@
+"""Objects as files below a directory: atomic, durable, safe between processes."""

@@ -1,0 +1,250 @@
+"""An object store in a directory, for one machine or a shared file system with POSIX locks.
+
+Create and compare-and-swap are atomic between processes, provided that all of them open the same
+root: the locks are kept below it. A name that is new is linked into place, which needs no lock, so a
+process that is stopped in the middle of a write can only hold up those who change the same objects.
+Layout of `.lakestate/`: `tmp`, `locks`, `uploads`.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from lakestate.errors import InvalidInputError, NotFoundError, StorageUnavailableError
+from lakestate.storage.local.errors import reading, symbolic_link, writing
+from lakestate.storage.local.files import FileTree, TemporaryFile
+from lakestate.storage.local.objects import file_info, file_version, object_file, opened, read_span
+from lakestate.storage.multipart.local import LocalUploads
+from lakestate.storage.object_path import RESERVED, checked_prefix
+from lakestate.storage.parallel import in_parallel
+from lakestate.storage.spans import checked_spans
+from lakestate.storage.store import (
+    AlreadyExists,
+    ByteRange,
+    Created,
+    CreateOutcome,
+    Data,
+    MultipartUploads,
+    ObjectInfo,
+    StoredObject,
+    SwapConflict,
+    SwapOutcome,
+    Swapped,
+    Version,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from lakestate.config import StoreConfig
+
+
+CREATE_ATTEMPTS = 100
+"""How often an object may appear and be deleted again before `create` has read it."""
+
+
+class LocalStore:
+    """Objects as files below one directory. See `ObjectStore` for what each method promises."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        if config.options:
+            names = ", ".join(sorted(config.options))
+            raise InvalidInputError("local files take no options", object_name=config.url, found=names)
+        self._config = config
+        self._url = config.url.rstrip("/")
+        self._files = FileTree(root_of(config.url))
+        self._uploads = LocalUploads(self._files, self._url)
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self._url!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[StoreConfig]]:
+        from lakestate.storage.opening import open_store
+
+        return (open_store, (self._config,))
+
+    @property
+    def url(self) -> str:
+        """The root, as it was given."""
+        return self._url
+
+    @property
+    def uploads(self) -> MultipartUploads:
+        """Multipart uploads, kept as part files until they are completed."""
+        return self._uploads
+
+    def put(self, path: str, data: Data) -> ObjectInfo:
+        """Write the object, replacing what was there."""
+        return self._write(path, partial(TemporaryFile.append, data=data))
+
+    def get(self, path: str) -> StoredObject:
+        """The whole object."""
+        name = self._name(path)
+        with reading(name), opened(self._file(path)) as file:
+            return StoredObject(file.read(), file_version(os.fstat(file.fileno())))
+
+    def get_range(self, path: str, span: ByteRange) -> bytes:
+        """A part of the object."""
+        return self.get_ranges(path, [span])[0]
+
+    def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
+        """Several parts, all of the same version of the object."""
+        name = self._name(path)
+        checked_spans(name, spans)
+        with reading(name), opened(self._file(path)) as file:
+            return [read_span(file.fileno(), name, span) for span in spans]
+
+    def get_many(self, paths: Sequence[str]) -> list[StoredObject]:
+        """Several objects, in the order asked."""
+        return in_parallel(self.get, paths)
+
+    def head(self, path: str) -> ObjectInfo:
+        """Size, time and version of the object."""
+        name = self._name(path)
+        with reading(name), opened(self._file(path)) as file:
+            return file_info(path, os.fstat(file.fileno()))
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """The objects whose path begins with the prefix, in order of path."""
+        folder, _, stem = checked_prefix(prefix).rpartition("/")
+        if (self._files.root / folder).resolve() != self._files.root / folder:
+            raise symbolic_link(self._name(folder))
+        return self._walk(folder, stem)
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Delete the objects, and the folders that become empty."""
+        folders = set()
+        for path in paths:
+            target = self._file(path)
+            with writing(self._name(path)), self._files.locked(path):
+                self._files.remove(target)
+            folders.add(target.parent)
+        for folder in sorted(folders, reverse=True):
+            with writing(str(folder)):
+                self._files.prune(folder)
+
+    def create(self, path: str, data: Data) -> CreateOutcome:
+        """Write the object only if there is none."""
+        for _ in range(CREATE_ATTEMPTS):
+            existing = self._find(path)
+            if existing is not None:
+                return AlreadyExists(existing)
+            version = self._link_new(path, data)
+            if version is not None:
+                return Created(version)
+        raise StorageUnavailableError(
+            "the object comes and goes", object_name=self._name(path), action="find out who deletes it"
+        )
+
+    def compare_and_swap(self, path: str, data: Data, expected: Version) -> SwapOutcome:
+        """Replace the object only if it has the expected version."""
+        target = self._file(path)
+        with writing(self._name(path)), self._files.temporary() as file:
+            file.append(data)
+            file.sync()
+            with self._files.locked(path):
+                existing = self._find(path)
+                if existing is None or existing.version != expected:
+                    return SwapConflict(existing)
+                self._files.publish_replacing(file, target)
+            return Swapped(file_version(os.fstat(file.descriptor)))
+
+    def copy(self, source: str, target: str) -> ObjectInfo:
+        """Copy the bytes. Not a hard link: it would share the version of its source."""
+        with reading(self._name(source)), opened(self._file(source)) as reader:
+            return self._write(target, partial(TemporaryFile.append_from, reader=reader))
+
+    def _write(self, path: str, fill: Callable[[TemporaryFile], None]) -> ObjectInfo:
+        target = self._file(path)
+        with writing(self._name(path)), self._files.temporary() as file:
+            fill(file)
+            file.sync()
+            try:
+                self._files.publish_new(file, target)
+            except FileExistsError:
+                with self._files.locked(path):
+                    self._files.publish_replacing(file, target)
+            return file_info(path, os.fstat(file.descriptor))
+
+    def _link_new(self, path: str, data: Data) -> Version | None:
+        target = self._file(path)
+        with writing(self._name(path)), self._files.temporary() as file:
+            file.append(data)
+            file.sync()
+            try:
+                self._files.publish_new(file, target)
+            except FileExistsError:
+                if target.is_dir():
+                    raise
+                return None
+            return file_version(os.fstat(file.descriptor))
+
+    def _find(self, path: str) -> StoredObject | None:
+        try:
+            return self.get(path)
+        except NotFoundError:
+            return None
+
+    def _walk(self, folder: str, stem: str) -> Iterator[ObjectInfo]:
+        with reading(self._name(folder)):
+            entries = _entries(self._files.root / folder)
+        for entry in sorted(entries, key=_listing_key):
+            if not entry.name.startswith(stem) or entry.name == RESERVED:
+                continue
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._walk(path, "")
+            elif entry.is_file(follow_symlinks=False):
+                info = _entry_info(path, entry)
+                if info is not None:
+                    yield info
+
+    def _file(self, path: str) -> Path:
+        return object_file(self._files.root, path, self._name(path))
+
+    def _name(self, path: str) -> str:
+        return f"{self._url}/{path}"
+
+
+def root_of(url: str) -> Path:
+    """The directory that a `file://` URL names.
+
+    >>> root_of("file:///data/my%20state")
+    PosixPath('/data/my state')
+    """
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise InvalidInputError(
+            "not the URL of a local directory", object_name=url, expected="file:///an/absolute/path"
+        )
+    return Path(url2pathname(parts.path))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            # A name that is not text was put there by somebody else, and no path can reach it.
+            return [entry for entry in entries if _is_text(entry.name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_text(name: str) -> bool:
+    return not any(0xD800 <= ord(character) <= 0xDFFF for character in name)
+
+
+def _listing_key(entry: os.DirEntry[str]) -> str:
+    # "a-b" comes before "a/b" in order of path, although "a" comes before "a-b".
+    return f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
+
+
+def _entry_info(path: str, entry: os.DirEntry[str]) -> ObjectInfo | None:
+    try:
+        return file_info(path, entry.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return None

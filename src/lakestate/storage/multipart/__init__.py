@@ -1,0 +1,1 @@
+"""Uploads in parts that any process can continue, on every kind of store."""

@@ -1,0 +1,190 @@
+"""Multipart uploads for stores without a client of our own for theirs: Google, Azure, memory.
+
+Parts are hidden objects; completing reads them all, joins them in memory and puts the object. That
+moves every byte three times and needs memory for the whole file: right, but not for huge files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Protocol
+
+from lakestate.ambient import Ambient, SystemAmbient
+from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.storage.multipart.parts import (
+    changed_part,
+    checked_number,
+    checked_parts,
+    completed_before,
+    content_receipt,
+    dangling_upload,
+    gone_upload,
+    is_made_of,
+    upload_record,
+)
+from lakestate.storage.object_path import RESERVED, checked_path, checked_prefix
+from lakestate.storage.parallel import in_parallel
+from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, StoredObject, UploadedPart, UploadId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_UPLOADS = f"{RESERVED}/uploads/"
+_RECORD = "upload.json"
+_TOKEN = re.compile(r"[0-9a-f]{32}")
+
+
+class PartClient(Protocol):
+    """Single operations on keys, also on those that no path reaches."""
+
+    def name(self, path: str) -> str:
+        """The key for people."""
+        ...
+
+    def put(self, path: str, data: Data) -> ObjectInfo:
+        """Write the object."""
+        ...
+
+    def get(self, path: str) -> StoredObject:
+        """Read the object."""
+        ...
+
+    def head(self, path: str) -> ObjectInfo:
+        """What is known about the object."""
+        ...
+
+    def list(self, prefix: str) -> Iterable[ObjectInfo]:
+        """All objects whose path begins so."""
+        ...
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete the objects; one that is gone is success."""
+        ...
+
+
+class PartObjectUploads:
+    """See `MultipartUploads` for what each method promises."""
+
+    part_bytes_min = 1
+
+    def __init__(self, client: PartClient, ambient: Ambient | None = None) -> None:
+        self._client = client
+        self._ambient = ambient or SystemAmbient()
+
+    def start(self, path: str) -> UploadId:
+        """Begin an upload."""
+        token = hashlib.blake2b(self._ambient.new_id().encode(), digest_size=16).hexdigest()
+        upload = UploadId(checked_path(path), token)
+        record = upload_record(path, self._ambient.now_ms())
+        self._client.put(_folder(upload) + _RECORD, record)
+        return upload
+
+    def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
+        """Store one part as an object of its own."""
+        self._check_open(upload)
+        path = _part_path(upload, checked_number(number))
+        info = self._client.put(path, data)
+        try:
+            self._check_open(upload)
+        except NotFoundError:
+            # Completed or aborted meanwhile: nobody would find the part again.
+            self._client.delete([path])
+            raise
+        return UploadedPart(number, info.size_bytes, content_receipt([data]))
+
+    def list_parts(self, upload: UploadId) -> tuple[UploadedPart, ...]:
+        """The finished parts, by number."""
+        self._check_open(upload)
+        found = [info.path for info in self._client.list(_folder(upload) + "part-")]
+        return tuple(in_parallel(self._listed_part, found))
+
+    def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
+        """Join the parts into the object.
+
+        Another driver, or this one before a kill, may have done so and removed some of the parts.
+        """
+        name = self._client.name(upload.path)
+        checked_parts(name, parts)
+        try:
+            self._check_open(upload)
+            info = self._joined(upload, parts)
+        except NotFoundError:
+            return completed_before(name, self._find(upload.path), parts)
+        self.abort(upload)
+        return info
+
+    def abort(self, upload: UploadId) -> None:
+        """Remove the parts, and the record last: until then the upload can be found again."""
+        _check(upload, self._client.name(upload.path))
+        record = _folder(upload) + _RECORD
+        paths = [info.path for info in self._client.list(_folder(upload)) if info.path != record]
+        self._client.delete(paths)
+        self._client.delete([record])
+
+    def list_dangling(self, prefix: str = "") -> Iterator[DanglingUpload]:
+        """The uploads that were neither completed nor aborted, in order of path."""
+        checked_prefix(prefix)
+        records = [info.path for info in self._client.list(_UPLOADS) if info.path.endswith("/" + _RECORD)]
+        found = filter(None, in_parallel(self._dangling, [path.split("/")[-2] for path in records]))
+        matching = [each for each in found if each.upload.path.startswith(prefix)]
+        return iter(sorted(matching, key=lambda each: (each.upload.path, each.started_ms)))
+
+    def _listed_part(self, path: str) -> UploadedPart:
+        data = self._client.get(path).data
+        return UploadedPart(int(path[-5:]), len(data), content_receipt([data]))
+
+    def _joined(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
+        found = in_parallel(lambda part: self._read_part(upload, part), parts)
+        missing = next((part for part, data in zip(parts, found, strict=True) if data is None), None)
+        if missing is None:
+            return self._client.put(upload.path, b"".join(filter(None, found)))
+        # Somebody else may have completed or aborted the upload since we looked.
+        self._check_open(upload)
+        info = self._find(upload.path)
+        if info is None or not is_made_of(self._client.get(upload.path).data, parts):
+            raise changed_part(self._client.name(upload.path), missing)
+        return info
+
+    def _read_part(self, upload: UploadId, part: UploadedPart) -> bytes | None:
+        try:
+            data = self._client.get(_part_path(upload, part.number)).data
+        except NotFoundError:
+            return None
+        if not is_made_of(data, [part]):
+            raise changed_part(self._client.name(upload.path), part)
+        return data
+
+    def _check_open(self, upload: UploadId) -> None:
+        _check(upload, self._client.name(upload.path))
+        dangling = self._dangling(upload.token)
+        if dangling is None or dangling.upload != upload:
+            raise gone_upload(self._client.name(upload.path))
+
+    def _dangling(self, token: str) -> DanglingUpload | None:
+        path = f"{_UPLOADS}{token}/{_RECORD}"
+        try:
+            record = self._client.get(path).data
+        except NotFoundError:
+            return None
+        return dangling_upload(record, token, self._client.name(path))
+
+    def _find(self, path: str) -> ObjectInfo | None:
+        try:
+            return self._client.head(path)
+        except NotFoundError:
+            return None
+
+
+def _check(upload: UploadId, object_name: str) -> None:
+    checked_path(upload.path)
+    if not _TOKEN.fullmatch(upload.token):
+        raise InvalidInputError("not an upload of this store", object_name=object_name)
+
+
+def _folder(upload: UploadId) -> str:
+    return f"{_UPLOADS}{upload.token}/"
+
+
+def _part_path(upload: UploadId, number: int) -> str:
+    return f"{_folder(upload)}part-{number:05d}"

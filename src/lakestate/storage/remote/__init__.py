@@ -1,0 +1,1 @@
+"""Objects in S3, Google Cloud Storage, Azure or memory, through obstore."""

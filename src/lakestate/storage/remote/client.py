@@ -1,0 +1,226 @@
+"""Single operations on keys of a remote bucket, in our values and errors, tried again on faults.
+
+Knows nothing of what a path may be: `ObstoreStore` checks that, and multipart parts are kept under
+keys that no path reaches.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+import obstore
+
+from lakestate.errors import NotFoundError
+from lakestate.storage.parallel import in_parallel
+from lakestate.storage.redaction import Redaction
+from lakestate.storage.remote.conditional import Seen
+from lakestate.storage.remote.download import Download
+from lakestate.storage.remote.faults import ConditionFailedError, obstore_errors
+from lakestate.storage.remote.open import client_of, prefix_of, repeating_client_of
+from lakestate.storage.retry import Applied, Retrier, TransientFault, no_progress
+from lakestate.storage.spans import cut_span, merged_spans
+from lakestate.storage.store import ByteRange, Data, ObjectInfo, StoredObject, Version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from obstore import ObjectMeta, PutResult, UpdateVersion
+
+    from lakestate.config import StoreConfig
+    from lakestate.storage.remote.open import RemoteClientStore
+
+Answer = TypeVar("Answer")
+
+WRITE_ID = "lakestatewriteid"
+"""Name of the metadata that carries a write id. Azure takes no hyphen, some proxies no underscore."""
+
+SINGLE_PUT_BYTES_MAX = 64 << 20
+"""Larger objects go up in parts, so that each part has a timeout of its own."""
+
+PART_BYTES = 16 << 20
+PARTS_IN_FLIGHT_MAX = 4
+DELETE_BATCH = 1000
+LIST_BATCH = 1000
+
+
+class RemoteClient:
+    """The objects of one bucket below one prefix."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._config = config
+        self._client = client_of(config)
+        self._prefix = prefix_of(config)
+        self._redaction = Redaction(config.options)
+        # Only Google numbers its writes; there a condition must name that number. Elsewhere the
+        # e-tag is the only name of a version that listings give too.
+        self._version_field = "version" if urlsplit(config.url).scheme == "gs" else "e_tag"
+        self.url = config.url.rstrip("/")
+        self.retrier = Retrier(config.retry)
+
+    def put(self, path: str, data: Data) -> ObjectInfo:
+        """Write the object. The time is this machine's: asking for the store's costs a request."""
+        octets = memoryview(data).cast("B")
+        if octets.nbytes > SINGLE_PUT_BYTES_MAX:
+            result = self._put_in_parts(path, octets)
+        else:
+            key = self._key(path)
+            result = self._retried(path, lambda: obstore.put(self._client, key, octets, use_multipart=False))
+        return ObjectInfo(path, octets.nbytes, time.time_ns() // 1_000_000, self._version(result))
+
+    def get(self, path: str) -> StoredObject:
+        """Read the whole object, however long it takes, as long as bytes arrive."""
+        download = self._downloaded(path, None)
+        return StoredObject(download.data(), self._version(download.meta))
+
+    def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
+        """Read several ranges, near ones in one request."""
+        merged = merged_spans(spans)
+        found = in_parallel(lambda span: self._downloaded(path, span).data(), merged)
+        fetched = list(zip(merged, found, strict=True))
+        return [cut_span(self.name(path), span, fetched) for span in spans]
+
+    def head(self, path: str) -> ObjectInfo:
+        """Describe the object."""
+        return self._info(self._retried(path, lambda: obstore.head(self._client, self._key(path))))
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        """Describe every object whose path begins with the prefix, in order of path.
+
+        The whole listing is held and sorted: SeaweedFS, for one, lists `a/b` before `a-b`.
+        """
+        begin = f"{self._prefix}{prefix}"
+        folder = begin.rpartition("/")[0]
+        metas: list[ObjectMeta] = []
+
+        def attempt() -> None:
+            metas.clear()
+            for page in obstore.list(self._repeating, folder or None, chunk_size=LIST_BATCH):
+                metas.extend(page)
+
+        self._retried(prefix, attempt, lambda: len(metas))
+        infos = (self._info(meta) for meta in metas if meta["path"].startswith(begin))
+        return sorted(infos, key=lambda info: info.path)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete the objects; those that are gone are success."""
+        for first in range(0, len(paths), DELETE_BATCH):
+            batch = paths[first : first + DELETE_BATCH]
+            try:
+                self._delete_batch(batch)
+            except NotFoundError:
+                # Google and Azure complain about the first missing one, and may not do the rest.
+                for path in batch:
+                    self._delete_one(path)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy on the server."""
+        self._retried(source, lambda: obstore.copy(self._client, self._key(source), self._key(target)))
+
+    def write_once(self, path: str, data: Data, write_id: str, expected: Version | None) -> Version:
+        """One attempt of a conditional write."""
+        with obstore_errors(self.name(path), self._redaction):
+            result = obstore.put(
+                self._client,
+                self._key(path),
+                data,
+                mode="create" if expected is None else self._update(expected),
+                attributes={WRITE_ID: write_id},
+                use_multipart=False,
+            )
+        return self._version(result)
+
+    def look_once(self, path: str) -> Seen | None:
+        """One attempt to read an object together with its write id."""
+        try:
+            with obstore_errors(self.name(path), self._redaction):
+                return self._read(path)
+        except NotFoundError:
+            return None
+
+    def name(self, path: str) -> str:
+        """The object, for people."""
+        return f"{self.url}/{path}"
+
+    @cached_property
+    def _repeating(self) -> RemoteClientStore:
+        return repeating_client_of(self._config)
+
+    def _put_in_parts(self, path: str, octets: memoryview) -> PutResult:
+        sent = 0
+
+        def parts() -> Iterator[memoryview]:
+            nonlocal sent
+            for first in range(0, octets.nbytes, PART_BYTES):
+                yield octets[first : first + PART_BYTES]
+                sent = first
+
+        def attempt() -> PutResult:
+            try:
+                return obstore.put(
+                    self._repeating,
+                    self._key(path),
+                    parts(),
+                    chunk_size=PART_BYTES,
+                    max_concurrency=PARTS_IN_FLIGHT_MAX,
+                )
+            except FileNotFoundError as error:
+                if "NoSuchUpload" not in str(error):
+                    raise
+                # The answer to completing was lost, and completing again finds the upload gone.
+                raise TransientFault("the upload was completed or aborted", Applied.MAYBE) from None
+
+        return self._retried(path, attempt, lambda: sent)
+
+    def _downloaded(self, path: str, span: ByteRange | None) -> Download:
+        download = Download(self._client, self._key(path), span)
+        self._retried(path, download.attempt, lambda: download.arrived)
+        return download
+
+    def _read(self, path: str) -> Seen:
+        result = obstore.get(self._client, self._key(path))
+        stored = StoredObject(result.bytes().to_bytes(), self._version(result.meta))
+        return Seen(stored, result.attributes.get(WRITE_ID))
+
+    def _delete_batch(self, batch: Sequence[str]) -> None:
+        keys = [self._key(path) for path in batch]
+        self._retried(batch[0], lambda: obstore.delete(self._client, keys))
+
+    def _delete_one(self, path: str) -> None:
+        try:
+            self._retried(path, lambda: obstore.delete(self._client, self._key(path)))
+        except NotFoundError:
+            return
+
+    def _retried(
+        self, path: str, attempt: Callable[[], Answer], progress: Callable[[], int] = no_progress
+    ) -> Answer:
+        def translated() -> Answer:
+            try:
+                with obstore_errors(self.name(path), self._redaction):
+                    return attempt()
+            except ConditionFailedError as error:
+                # No condition was set: the bucket itself is being changed (409).
+                raise TransientFault(str(error), Applied.NO) from None
+
+        return self.retrier.run(translated, self.name(path), progress)
+
+    def _key(self, path: str) -> str:
+        return self._prefix + path
+
+    def _info(self, meta: ObjectMeta) -> ObjectInfo:
+        modified_ms = int(meta["last_modified"].timestamp() * 1000)
+        path = meta["path"].removeprefix(self._prefix)
+        return ObjectInfo(path, meta["size"], modified_ms, self._version(meta))
+
+    def _version(self, described: ObjectMeta | PutResult) -> Version:
+        token = described["version"] if self._version_field == "version" else described["e_tag"]
+        assert token is not None, "the store does not name the versions of its objects"
+        return Version(token)
+
+    def _update(self, expected: Version) -> UpdateVersion:
+        if self._version_field == "version":
+            return {"version": expected.token}
+        return {"e_tag": expected.token}

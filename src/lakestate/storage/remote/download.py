@@ -1,0 +1,96 @@
+"""One object, or a span of it, from the first request to the last byte.
+
+A request is cut when it lives too long, or when the line breaks; the next one asks for the rest.
+Every answer must be of the same version, so that no object is put together from two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import PreconditionError
+
+from lakestate.storage.retry import Applied, TransientFault
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, GetResult, ObjectMeta
+
+    from lakestate.storage.remote.open import RemoteClientStore
+    from lakestate.storage.store import ByteRange
+
+CHUNK_BYTES = 1 << 20
+"""What is lost when a transfer is cut. Shorter answers are taken in one piece."""
+
+
+class Download:
+    """What has arrived so far. `attempt` is to be called until it returns."""
+
+    def __init__(self, client: RemoteClientStore, key: str, span: ByteRange | None) -> None:
+        self._client = client
+        self._key = key
+        self._span = span
+        self._start = 0 if span is None else span.start
+        self._stop = 0
+        self._chunks: list[bytes] = []
+        self._meta: ObjectMeta | None = None
+        self.arrived = 0
+
+    @property
+    def meta(self) -> ObjectMeta:
+        """What the store says about the object."""
+        assert self._meta is not None, "there was no answer yet"
+        return self._meta
+
+    def data(self) -> bytes:
+        """The bytes of the span, as far as the object goes."""
+        return b"".join(self._chunks)
+
+    def attempt(self) -> None:
+        """Make one request for what is missing."""
+        if self.arrived and self.meta["e_tag"] is None:
+            self._forget()
+        if self.arrived and self._position == self._stop:
+            return
+        try:
+            result = obstore.get(self._client, self._key, options=self._wanted())
+        except PreconditionError:
+            raise self._replaced() from None
+        self._check(result)
+        if self._stop - self._position < CHUNK_BYTES:
+            self._append(result.bytes().to_bytes())
+        else:
+            for chunk in result.stream(min_chunk_size=CHUNK_BYTES):
+                self._append(chunk)
+        if self._position != self._stop:
+            raise TransientFault(f"the answer ends at {self._position} of {self._stop} bytes", Applied.NO)
+
+    @property
+    def _position(self) -> int:
+        return self._start + self.arrived
+
+    def _wanted(self) -> GetOptions:
+        if self.arrived:
+            return {"range": (self._position, self._stop), "if_match": self.meta["e_tag"]}
+        if self._span is not None:
+            return {"range": (self._start, self._start + self._span.length)}
+        # Not a range from 0: an empty object has none.
+        return {}
+
+    def _check(self, result: GetResult) -> None:
+        """The answer continues what is here. A store may not know the condition that was set."""
+        found = (result.range, result.meta["e_tag"])
+        if self.arrived and found != ((self._position, self._stop), self.meta["e_tag"]):
+            raise self._replaced()
+        self._meta, self._stop = result.meta, result.range[1]
+
+    def _append(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self.arrived += len(chunk)
+
+    def _replaced(self) -> TransientFault:
+        self._forget()
+        return TransientFault("the object was replaced while it was read", Applied.NO)
+
+    def _forget(self) -> None:
+        self._chunks, self._meta, self.arrived = [], None, 0

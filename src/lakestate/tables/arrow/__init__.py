@@ -1,0 +1,1 @@
+"""Arrow columns and types: schemas, lossless casts, limits. Knows nothing of tables."""

@@ -1,0 +1,246 @@
+"""Columns cast to the types that were declared, without loss or not at all.
+
+Arrow's safe cast refuses less than its name says. It drops the fields of a struct that the other type
+does not have and fills in null for those it lacks; it makes infinity of what is too large for a float
+and zero of what is too small, rounds decimals and text to floats, decimals not even to the nearest one,
+and cuts off the time of day, the digits of a float, and whatever is neither 0 nor 1 of a boolean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakestate.errors import InvalidInputError
+from lakestate.tables.arrow.value_limits import is_text
+
+_UNFIT = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+_DIGITS = {16: 1e-3, 32: 1e-6, 64: 1e-12}
+"""How much of a float is rounding, by its bits."""
+_SURE_DIGITS = {16: 3, 32: 6, 64: 15}
+"""So many digits of a decimal are kept by a float that is not close to zero, by its bits."""
+
+
+def lossless_cast(column: pa.Array, field: pa.Field, what: str) -> pa.Array:
+    """The column in the type of a field.
+
+    Raises InvalidInputError naming the place inside the column where something would be lost. A
+    float in a narrower one loses its last digits, and no more.
+    """
+    _check_types(column.type, field.type, field.name, what)
+    try:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        kept = column.cast(_read_as(column.type, field.type)).cast(field.type, safe=True)
+        _check_values(column, kept, field.name, what)
+        return kept
+    except _UNFIT as cause:
+        raise InvalidInputError(
+            f"{what}: a column has another type",
+            object_name=field.name,
+            found=str(column.type),
+            expected=str(field.type),
+            action=f"cast it first ({str(cause)[:120]})",
+        ) from cause
+
+
+def without_other_fields(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The column without the fields of structs that a type does not have; otherwise as it is.
+
+    >>> rows = pa.array([{"a": 1, "b": 2}])
+    >>> without_other_fields(rows, pa.struct([("a", pa.int32())])).to_pylist()
+    [{'a': 1}]
+    """
+    asked = _asked_type(column.type, type_)
+    return column if asked == column.type else column.cast(asked)
+
+
+def _asked_type(found: pa.DataType, asked: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(found) and pa.types.is_struct(asked):
+        shared = [field for field in found if asked.get_field_index(field.name) >= 0]
+        return pa.struct(
+            [field.with_type(_asked_type(field.type, asked.field(field.name).type)) for field in shared]
+        )
+    if pa.types.is_list(found) and pa.types.is_list(asked):
+        return pa.list_(found.value_field.with_type(_asked_type(found.value_type, asked.value_type)))
+    if pa.types.is_map(found) and pa.types.is_map(asked):
+        return pa.map_(found.key_type, _asked_type(found.item_type, asked.item_type))
+    return found
+
+
+def _read_as(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
+    """The type found, with text for decimals that become floats: Arrow rounds only text correctly."""
+    if pa.types.is_dictionary(found):
+        return _read_as(found.value_type, expected)
+    if pa.types.is_decimal(found) and pa.types.is_floating(expected):
+        return pa.string()
+    if pa.types.is_struct(found) and pa.types.is_struct(expected):
+        types = {
+            one: _read_as(found[one].type, expected[other].type) for one, other in _paired(found, expected)
+        }
+        return pa.struct([field.with_type(types[place]) for place, field in enumerate(found)])
+    if pa.types.is_map(found) and pa.types.is_map(expected):
+        return pa.map_(
+            _read_as(found.key_type, expected.key_type), _read_as(found.item_type, expected.item_type)
+        )
+    if _has_elements(found) and _has_elements(expected):
+        element = _element_type(found)
+        read_as = _read_as(element, _element_type(expected))
+        return found if read_as == element else pa.large_list(read_as)
+    return found
+
+
+def _check_types(found: pa.DataType, expected: pa.DataType, path: str, what: str) -> None:
+    """Refuse structs with other fields, wherever they are."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if found == expected:
+        return
+    if _is_list_view(found):
+        # Arrow's cast of them gives arrays with too few offsets.
+        raise InvalidInputError(
+            f"{what}: a column has another type",
+            object_name=path,
+            found=str(found),
+            expected=str(expected),
+            action="give lists, not views of lists",
+        )
+    if pa.types.is_struct(found) and pa.types.is_struct(expected):
+        names, declared = [field.name for field in found], [field.name for field in expected]
+        if sorted(names) != sorted(declared):
+            raise InvalidInputError(
+                f"{what}: a struct has other fields",
+                object_name=path,
+                found=", ".join(names) or "no field",
+                expected=", ".join(declared),
+                action="give every field by its name, also one that is null",
+            )
+        for one, other in _paired(found, expected):
+            _check_types(found[one].type, expected[other].type, f"{path}.{expected[other].name}", what)
+    elif _has_elements(found) and _has_elements(expected):
+        _check_types(_element_type(found), _element_type(expected), _element_path(path, expected), what)
+
+
+def _check_values(given: pa.Array, kept: pa.Array, path: str, what: str) -> None:
+    """Refuse values that the cast has changed, wherever they are."""
+    if pa.types.is_dictionary(given.type):
+        given = given.dictionary_decode()
+    if given.type == kept.type or given.null_count == len(given):
+        return
+    if pa.types.is_struct(kept.type):
+        for one, other in _paired(given.type, kept.type):
+            inner = f"{path}.{kept.type[other].name}"
+            _check_values(pc.struct_field(given, [one]), pc.struct_field(kept, [other]), inner, what)
+    elif _has_elements(kept.type):
+        _check_values(_elements(given), _elements(kept), _element_path(path, kept.type), what)
+    elif (lost := _lost(given, kept)) is not None and pc.any(lost).as_py():
+        first = given.filter(lost)[0].as_py()
+        raise InvalidInputError(
+            f"{what}: a value does not fit its column",
+            object_name=path,
+            found=f"{first!s:.100} of type {given.type}",
+            expected=str(kept.type),
+            action="round or convert it first, as it is meant",
+        )
+
+
+def _lost(given: pa.Array, kept: pa.Array) -> pa.Array | None:
+    """Which plain values are not what they were; None if Arrow has refused those already."""
+    if pa.types.is_floating(kept.type):
+        return _not_in_float(given, kept)
+    if pa.types.is_boolean(kept.type) and (
+        pa.types.is_integer(given.type) or pa.types.is_floating(given.type)
+    ):
+        return pc.not_equal(kept.cast(given.type), given)
+    if pa.types.is_date(kept.type) and pa.types.is_timestamp(given.type):
+        local = given if given.type.tz is None else pc.local_timestamp(given)
+        return pc.not_equal(kept.cast(local.type), local)
+    if pa.types.is_decimal(kept.type) and pa.types.is_floating(given.type):
+        return _rounded(given, kept)
+    return None
+
+
+def _not_in_float(given: pa.Array, kept: pa.Array) -> pa.Array | None:
+    if pa.types.is_floating(given.type):
+        if given.type.bit_width < kept.type.bit_width:
+            return None
+        too_large = pc.and_not(pc.is_inf(kept), pc.is_inf(given))
+        too_small = pc.and_(pc.equal(kept, 0), pc.not_equal(given, 0))
+        return pc.or_(too_large, too_small)
+    if not (pa.types.is_decimal(given.type) or _is_written(given.type)):
+        return None
+    text = given.cast(pa.string())
+    # Telling digits costs much more than casting, and few of them are lost only by numbers close to zero.
+    short = pc.less_equal(pc.binary_length(pc.ascii_trim(text, "0")), _SURE_DIGITS[kept.type.bit_width])
+    tiny = float(np.finfo(kept.type.to_pandas_dtype()).tiny)
+    ordinary = pc.and_(pc.is_finite(kept), pc.greater_equal(pc.abs(kept), tiny))
+    doubtful = pc.invert(pc.and_(short, ordinary))
+    differ = pc.not_equal(_digits(text.filter(doubtful)), _digits(kept.filter(doubtful).cast(pa.string())))
+    return pc.replace_with_mask(doubtful, doubtful, differ)
+
+
+def _digits(numbers: pa.Array) -> pa.Array:
+    """The digits of written numbers, without the zeros around them.
+
+    A float is written with the fewest digits that name it. If they are those of a number that it is
+    nearest to, it names that number: it cannot be ten times as large.
+    """
+    mantissas = pc.replace_substring_regex(pc.ascii_lower(numbers), "e.*|inity", "")
+    return pc.ascii_trim(pc.replace_substring(mantissas, ".", ""), "+-0")
+
+
+def _rounded(given: pa.Array, kept: pa.Array) -> pa.Array:
+    """Decimals that are another number than the float, beyond the float's own rounding."""
+    before = given.to_numpy(zero_copy_only=False)
+    after = kept.cast(given.type).to_numpy(zero_copy_only=False)
+    noise = 1e-6 * 10.0**-kept.type.scale
+    return pa.array(
+        ~np.isclose(after, before, rtol=_DIGITS[given.type.bit_width], atol=noise, equal_nan=True)
+    )
+
+
+def _paired(found: pa.StructType, expected: pa.StructType) -> Iterator[tuple[int, int]]:
+    """The places of the fields of one name in two structs with the same names."""
+    return zip(_by_name(found), _by_name(expected), strict=True)
+
+
+def _by_name(type_: pa.StructType) -> list[int]:
+    return sorted(range(type_.num_fields), key=lambda place: str(type_[place].name))
+
+
+def _is_written(type_: pa.DataType) -> bool:
+    return is_text(type_) or bool(pa.types.is_string_view(type_) or pa.types.is_binary_view(type_))
+
+
+def _is_list_view(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_))
+
+
+def _has_elements(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(type_)
+        or pa.types.is_large_list(type_)
+        or pa.types.is_fixed_size_list(type_)
+        or pa.types.is_map(type_)
+    )
+
+
+def _element_type(type_: pa.DataType) -> pa.DataType:
+    """What a list holds; of a map its entries, as structs."""
+    if pa.types.is_map(type_):
+        return pa.struct([("key", type_.key_type), ("value", type_.item_type)])
+    return type_.value_type
+
+
+def _element_path(path: str, type_: pa.DataType) -> str:
+    return path if pa.types.is_map(type_) else f"{path}.element"
+
+
+def _elements(array: pa.Array) -> pa.Array:
+    """What the lists or maps hold, one after the other; null ones hold nothing."""
+    if pa.types.is_map(array.type):
+        array = array.cast(pa.list_(_element_type(array.type)))
+    return array.flatten()

@@ -1,0 +1,124 @@
+"""Text and bytes beyond two gigabytes in one column, nested or not, which Arrow counts with 64-bit offsets.
+
+A large run holds them so, in one chunk, because it is searched. Wherever rows go on from there they have
+the declared types again, in as many chunks as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from lakestate.tables.arrow.buffers import value_offsets
+from lakestate.tables.arrow.value_limits import bytes_before, cut_by_bytes
+
+CHUNK_BYTES_MAX = 1 << 30
+"""Half of what 32-bit offsets can count."""
+
+_WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+def wide_type(type_: pa.DataType) -> pa.DataType:
+    """The type with 64-bit offsets, at any depth.
+
+    >>> wide_type(pa.list_(pa.string()))
+    LargeListType(large_list<item: large_string>)
+    """
+    if pa.types.is_struct(type_):
+        return pa.struct([_wide_field(field) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_wide_field(type_.key_field), _wide_field(type_.item_field))
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.large_list(_wide_field(type_.value_field))
+    return _WIDE.get(type_, type_)
+
+
+def _wide_field(field: pa.Field) -> pa.Field:
+    return field.with_type(wide_type(field.type))
+
+
+def widened(rows: pa.Table) -> pa.Table:
+    """The rows, with 64-bit offsets if they are so many bytes that a column might need them."""
+    if rows.nbytes <= CHUNK_BYTES_MAX:
+        return rows
+    fields = [_wide_field(field) for field in rows.schema]
+    return rows.cast(pa.schema(fields, metadata=rows.schema.metadata))
+
+
+def combined(rows: pa.Table) -> pa.Table:
+    """The rows, one chunk per column, or more where one cannot hold them."""
+    if not any(_is_large(column) for column in rows.columns):
+        return rows.combine_chunks()
+    columns = [column if _is_large(column) else column.combine_chunks() for column in rows.columns]
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def _is_large(column: pa.ChunkedArray) -> bool:
+    is_narrow = column.type != wide_type(column.type)
+    return bool(column.num_chunks > 1 and is_narrow and column.nbytes > CHUNK_BYTES_MAX)
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array, with 64-bit offsets if it takes them."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if column.nbytes > CHUNK_BYTES_MAX:
+        column = column.cast(wide_type(column.type))
+    return column.combine_chunks()
+
+
+def narrowed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows in exactly these types."""
+    if rows.schema.equals(schema):
+        return rows
+    columns = [
+        narrowed_column(column, field.type) for column, field in zip(rows.columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def narrowed_column(column: pa.ChunkedArray | pa.Array, type_: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """A column in a type; text with 64-bit offsets in chunks that each can do without.
+
+    >>> narrowed_column(pa.array(["a", "b"], pa.large_string()), pa.string()).type
+    DataType(string)
+    """
+    if column.type == type_:
+        return column
+    if column.type != wide_type(type_):
+        return column.cast(type_)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    anew = _counted_anew if type_ in _WIDE else _nested_anew
+    return pa.chunked_array([anew(part, type_) for chunk in chunks for part in _parts(chunk)], type_)
+
+
+def _nested_anew(part: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A copy of nested values whose offsets begin at zero, so that it can be cast."""
+    return pa.concat_arrays([part, pa.array([], part.type)]).cast(type_)
+
+
+def _counted_anew(part: pa.Array, type_: pa.DataType) -> pa.Array:
+    """An array over the same bytes with 32-bit offsets. A cast refuses offsets that begin beyond those."""
+    offsets, data = value_offsets(part), part.buffers()[2]
+    counted = (offsets - offsets[0]).astype(np.int32)
+    content = pa.py_buffer(b"") if data is None else data.slice(int(offsets[0]), int(counted[-1]))
+    validity = None
+    if part.null_count:
+        valid = part.is_valid().to_numpy(zero_copy_only=False)
+        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [validity, pa.py_buffer(counted), content]
+    return pa.Array.from_buffers(type_, len(part), buffers, part.null_count)
+
+
+def concatenated(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """All rows in these types; one chunk per column, or more where one cannot hold them."""
+    return combined(pa.concat_tables([narrowed(rows, schema) for rows in tables]))
+
+
+def _parts(chunk: pa.Array) -> list[pa.Array]:
+    """Slices of an array that each hold fewer bytes than 32-bit offsets can count."""
+    places = cut_by_bytes(bytes_before(chunk), CHUNK_BYTES_MAX)
+    return [chunk.slice(start, stop - start) for start, stop in pairwise(places)] or [chunk]

@@ -1,0 +1,1 @@
+"""`GlobalKeyedTable`: typed Python keys and values, replicated to every subtask."""

@@ -1,0 +1,107 @@
+"""Merging all files of a global keyed table into one, beside the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lakestate.protocol.compaction import plan_compaction
+from lakestate.protocol.metadata import TableConfig, TableFiles
+from lakestate.protocol.values import Epoch, FileRef
+from lakestate.tables.context import TableContext
+from lakestate.tables.contract import CompactedFiles, CompactionConfig
+from lakestate.tables.global_keyed.files import (
+    StoredEntries,
+    entry_rows,
+    newest_first,
+    read_entries,
+    write_entries,
+)
+from lakestate.tables.global_keyed.value_codec import EntryCodec
+
+# Of all subtasks only this one carries the merged file, at any parallelism.
+MERGED_SUBTASK = 0
+
+
+def compact_entries(
+    config: TableConfig,
+    codec: EntryCodec | None,
+    files: TableFiles,
+    compaction: CompactionConfig,
+    epoch: Epoch,
+    context: TableContext,
+) -> CompactedFiles | None:
+    """Merge all files of all subtasks, or none of them.
+
+    Not some: the merged file has one place in the order of (epoch, subtask). With other files of
+    the same epochs left beside it, an old value would come to lie above a newer one, and a removed
+    key that is dropped here would come back from below.
+    """
+    group = newest_first(files.files)
+    stored_as = _merged_config(config, codec, group)
+    if stored_as is None or not worth_merging(group, compaction):
+        return None
+    entries: dict[bytes, bytes | None] = {}
+    for stored in read_entries(tuple(reversed(group)), config, context):
+        entries.update(_in_version(stored, stored_as.state_version, codec))
+    live = {key: value for key, value in entries.items() if value is not None}
+    merged = _stored(live, stored_as, group, epoch, context) if live else ()
+    return CompactedFiles(
+        table=files.table,
+        replaced=group,
+        merged=merged,
+        bytes_read=sum(file.size_bytes for file in group),
+        bytes_written=sum(file.size_bytes for file in merged),
+    )
+
+
+def worth_merging(files: Sequence[FileRef], compaction: CompactionConfig) -> bool:
+    """Whether the policy would merge down to the oldest file, or there are too many files."""
+    wanted, policy = compaction.generations, compaction.policy
+    if wanted is not None and any(file.generation not in wanted for file in files):
+        return False
+    if len({file.epoch for file in files}) < compaction.epochs_min:
+        return False
+    plan = plan_compaction([file.size_bytes for file in files], policy)
+    return plan is not None and (plan.reaches_oldest or len(files) > policy.files_max)
+
+
+def _merged_config(
+    config: TableConfig, codec: EntryCodec | None, files: Sequence[FileRef]
+) -> TableConfig | None:
+    """The declaration that the merged file is stored under. None if versions cannot be brought together.
+
+    Whoever knows the types brings older files to the declared version. Without types bytes stay
+    as they are, which is possible while all are of one version.
+    """
+    if codec is not None:
+        return config
+    versions = {file.state_version for file in files}
+    return replace(config, state_version=versions.pop()) if len(versions) == 1 else None
+
+
+def _in_version(
+    stored: StoredEntries, version: int, codec: EntryCodec | None
+) -> zip[tuple[bytes, bytes | None]]:
+    if stored.state_version == version or codec is None:
+        return zip(stored.keys, stored.values, strict=True)
+    live = [(key, value) for key, value in zip(stored.keys, stored.values, strict=True) if value is not None]
+    keys, raw = [key for key, _ in live], [value for _, value in live]
+    values = dict(zip(keys, codec.migrated(raw, keys, stored.state_version, stored.shown), strict=True))
+    return zip(stored.keys, map(values.get, stored.keys), strict=True)
+
+
+def _stored(
+    live: dict[bytes, bytes],
+    config: TableConfig,
+    group: Sequence[FileRef],
+    epoch: Epoch,
+    context: TableContext,
+) -> tuple[FileRef, ...]:
+    rows = entry_rows(list(live), list(live.values()))
+    file = write_entries(rows, config, context, epoch, MERGED_SUBTASK)
+    fingerprint = config.schema_fingerprint
+    if config.state_version == group[0].state_version:
+        fingerprint = group[0].schema_fingerprint
+    # As old as the newest of what it holds: what later epochs wrote must lie above it.
+    return (replace(file, epoch=group[0].epoch, schema_fingerprint=fingerprint),)

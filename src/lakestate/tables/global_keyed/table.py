@@ -1,0 +1,172 @@
+"""`GlobalKeyedTable`: typed Python keys and values, replicated to every subtask of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+
+from lakestate.errors import InvalidInputError
+from lakestate.protocol.metadata import Column, TableConfig, TableFiles, TableType
+from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.tables.context import TableContext
+from lakestate.tables.contract import CompactedFiles, CompactionConfig, Table
+from lakestate.tables.global_keyed.checkpointer import GlobalKeyedCheckpointer
+from lakestate.tables.global_keyed.compaction import compact_entries
+from lakestate.tables.global_keyed.files import checked_entries, newest_first
+from lakestate.tables.global_keyed.python_types import StoredType
+from lakestate.tables.global_keyed.value_codec import EntryCodec, value_types
+from lakestate.tables.global_keyed.view import GlobalKeyedView
+from lakestate.tables.migration.steps import checked_version
+from lakestate.tables.migration.values import MigratableState, version_of
+from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
+
+
+class GlobalKeyedTable(Table):
+    """A small map of Python objects that every subtask reads whole and writes a part of.
+
+    >>> offsets = GlobalKeyedTable("offsets", key=tuple[str, int], value=int)
+    >>> offsets.config.key_columns[0].type
+    'tuple[str, int]'
+
+    Where several subtasks wrote one key, the later epoch wins, and in one epoch the higher
+    subtask. Keys that are equal to Python are one key; of a key's type, hashable ones can be
+    declared. If `value` is a `lakestate.MigratableState`, its `VERSION` is the table's version.
+    With `two_phase_commit`, an epoch can hold data to commit: `GlobalKeyedView.set_commit_data`.
+    """
+
+    table_type: ClassVar[TableType] = TableType.GLOBAL_KEYED
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        key: Any,
+        value: Any,
+        version: int | None = None,
+        description: str = "",
+        two_phase_commit: bool = False,
+    ) -> None:
+        super().__init__(name)
+        shown = name or "(not named yet)"
+        self._key: StoredType | None = StoredType.of_key(key, shown)
+        self._value: StoredType | None = StoredType.of_value(value, shown)
+        self._version = _checked_state_version(version, value, shown)
+        for older in value_types(value, self._version).values():
+            StoredType.of_value(older, shown)
+        self._description = description
+        self._two_phase_commit = two_phase_commit
+
+    @cached_property
+    def config(self) -> TableConfig:
+        """The declaration as it is stored."""
+        assert self._key is not None
+        assert self._value is not None
+        return TableConfig(
+            name=self.name,
+            table_type=self.table_type,
+            state_version=self._version,
+            description=self._description,
+            key_columns=(Column("key", self._key.text, nullable=False),),
+            value_columns=(Column("value", self._value.text),),
+            uses_two_phase_commit=self._two_phase_commit,
+        )
+
+    @property
+    def migrates_from(self) -> frozenset[int]:
+        """The older versions whose types are known."""
+        if self._value is None:
+            return frozenset()
+        return frozenset(value_types(self._value.declared, self._version)) - {self._version}
+
+    @classmethod
+    def from_config(cls, config: TableConfig) -> Self:
+        """The table of a stored declaration. Without types it can be merged, but not opened."""
+        table = cls.__new__(cls)
+        Table.__init__(table, config.name)
+        table.__dict__["config"] = config
+        table._key = table._value = None
+        table._version = config.state_version
+        return table
+
+    def open_view(self, files: TableFiles, context: TableContext) -> GlobalKeyedView:
+        """All entries in these files, which are those of all subtasks."""
+        return GlobalKeyedView(self.config, self._codec(), files, context)
+
+    def epoch_checkpointer(
+        self, epoch: Epoch, previous: TableFiles, context: TableContext
+    ) -> GlobalKeyedCheckpointer:
+        """Writes a new file, and carries on those of the previous ones that fall to this subtask."""
+        return GlobalKeyedCheckpointer(self.config, epoch, previous, context)
+
+    @classmethod
+    def merge_checkpoint_metadata(cls, config: TableConfig, parts: Mapping[int, TableFiles]) -> TableFiles:
+        """The files of all subtasks, each once, newest first."""
+        files = [file for index in sorted(parts) for file in parts[index].files]
+        return TableFiles(config.name, config.table_type, newest_first(files))
+
+    @classmethod
+    def subtask_metadata_from_table(
+        cls, config: TableConfig, merged: TableFiles, task: TaskInfo
+    ) -> TableFiles:
+        """All files: every subtask reads everything. Which it carries on, its checkpointer decides."""
+        return merged
+
+    def compact_data(
+        self, files: TableFiles, compaction: CompactionConfig, epoch: Epoch, context: TableContext
+    ) -> CompactedFiles | None:
+        """Merge the files of all subtasks into one, without overwritten values and removed keys."""
+        codec = None if self._value is None else self._codec()
+        return compact_entries(self.config, codec, files, compaction, epoch, context)
+
+    @classmethod
+    def apply_compacted_checkpoint(
+        cls, files: TableFiles, compacted: CompactedFiles, task: TaskInfo
+    ) -> TableFiles:
+        """The files of all subtasks with a merge in place of the oldest; unchanged if it is outdated.
+
+        Every subtask gets the same files and merge, and so decides the same. If an older file
+        stayed below the merge, keys that were removed would come back from it.
+        """
+        kept = len(files.files) - len(compacted.replaced)
+        oldest = [file.path for file in files.files[max(kept, 0) :]]
+        if oldest != [file.path for file in compacted.replaced]:
+            return files
+        return replace(files, files=(*files.files[:kept], *compacted.merged))
+
+    def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
+        """How many values of a file were migrated. Raises what reading the file would raise."""
+        codec = self._codec()
+        stored = checked_entries(rows, identity, shown)
+        keys = codec.decoded_keys(stored.keys, shown)
+        live = [(key, value) for key, value in zip(keys, stored.values, strict=True) if value is not None]
+        codec.decoded_values(
+            [value for _, value in live], [key for key, _ in live], stored.state_version, shown
+        )
+        return len(live) if stored.state_version < self._version else 0
+
+    def _codec(self) -> EntryCodec:
+        # Made anew each time: decoders do not pickle, and declarations are sent to subtasks.
+        if self._key is None or self._value is None:
+            raise InvalidInputError(
+                "a table known from its metadata only cannot be opened",
+                object_name=f"table {self.name}",
+                expected=f"key {self.config.key_columns[0].type}, value {self.config.value_columns[0].type}",
+                action="declare it with its types",
+            )
+        return EntryCodec(self.name, self._key, self._value, self._version)
+
+
+def _checked_state_version(version: int | None, value: Any, table: str) -> int:
+    is_migratable = isinstance(value, type) and issubclass(value, MigratableState)
+    if is_migratable and version not in (None, version_of(value)):
+        raise InvalidInputError(
+            "the version of a table with migratable values is theirs",
+            object_name=f"table {table}",
+            found=f"version={version}",
+            expected=f"{value.__name__}.VERSION = {version_of(value)}",
+        )
+    return checked_version(version_of(value) if version is None else version)

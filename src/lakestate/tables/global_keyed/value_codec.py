@@ -1,0 +1,228 @@
+"""Typed Python keys and values as msgpack, a whole table at a time.
+
+Checks cost little because they run over all entries at once; only when one fails are entries tried
+one by one, to name the key. Decoding is typed and cannot run code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from typing import Any
+
+import msgspec
+
+from lakestate.codec.untrusted import UNDECODABLE
+from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
+from lakestate.tables.arrow.value_limits import VALUE_BYTES_MAX, too_long
+from lakestate.tables.global_keyed.python_types import StoredType
+from lakestate.tables.migration.values import MigratableState, chain_of, migrated_value
+
+# For these the class of a value says all that decoding it would tell, at a tenth of the cost.
+_PLAIN: dict[Any, set[type]] = {str: {str}, int: {int}, float: {float, int}, bool: {bool}, bytes: {bytes}}
+# Equal floats may be stored in several forms, so they take the longer way.
+_PLAIN_KEYS = (str, int, bool, bytes)
+# What msgspec raises for values it cannot store or that are not of the declared type.
+_NOT_STORABLE = (TypeError, ValueError, ArithmeticError, RecursionError)
+_EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+
+
+class EntryCodec:
+    """Encodes and decodes the entries of one table.
+
+    >>> codec = EntryCodec("ages", StoredType.of_key(str, "ages"), StoredType.of_value(int, "ages"), 1)
+    >>> codec.encoded({"ada": 36})
+    ([b'\\xa3ada'], [b'$'])
+    """
+
+    def __init__(self, table: str, key: StoredType, value: StoredType, version: int) -> None:
+        self._table = table
+        self._key = key
+        self._value = value
+        self._version = version
+        order: Any = "deterministic" if key.has_sets else None
+        self._encode_key: Callable[[Any], bytes] = msgspec.msgpack.Encoder(order=order).encode
+        self._encode_value: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+        self._decode_key = _decoder(key.declared)
+        self._chain = value_types(value.declared, version)
+        self._decode_value = {number: _decoder(type_) for number, type_ in self._chain.items()}
+
+    def encoded(self, entries: Mapping[Any, Any]) -> tuple[list[bytes], list[bytes]]:
+        """All keys and values, or an error that names the first key that cannot be stored."""
+        keys, values = list(entries), list(entries.values())
+        try:
+            encoded = self._encoded_keys(keys), self._encoded_values(values)
+        except _NOT_STORABLE as cause:
+            raise self._refused(keys, values) from cause
+        for role, items in zip(("key", "value"), encoded, strict=True):
+            longest = max(map(len, items), default=0)
+            if longest > VALUE_BYTES_MAX:
+                key = keys[next(place for place, item in enumerate(items) if len(item) == longest)]
+                raise too_long(f"table {self._table} cannot store a {role}", f"key {key!r:.200}", longest)
+        return encoded
+
+    def encoded_removal(self, key: Any) -> bytes:
+        """A key to be removed, or an error: one that only equals a stored key may have other bytes."""
+        try:
+            return self._encoded_keys([key])[0]
+        except _NOT_STORABLE as cause:
+            raise InvalidInputError(
+                f"table {self._table} cannot remove a key: {cause}",
+                object_name=f"key {key!r:.200}",
+                found=type(key).__name__,
+                expected=self._key.text,
+                action="give the key as it was inserted; nothing was removed",
+            ) from cause
+
+    def decoded_keys(self, keys: Sequence[bytes], shown: str) -> list[Any]:
+        """The keys of a file."""
+        try:
+            return list(map(self._decode_key, keys))
+        except UNDECODABLE as cause:
+            raise self._undecodable("key", self._key.text, shown, cause) from cause
+
+    def decoded_values(
+        self, values: Sequence[bytes], keys: Sequence[Any], version: int, shown: str
+    ) -> list[Any]:
+        """The values of a file of some state version, in the declared type."""
+        self.check_version(version, shown)
+        try:
+            found = list(map(self._decode_value[version], values))
+        except UNDECODABLE as cause:
+            raise self._undecodable("value", self._value.text, shown, cause) from cause
+        if version == self._version:
+            return found
+        return [
+            migrated_value(value, version, self._value.declared, table=self._table, key=key)
+            for value, key in zip(found, keys, strict=True)
+        ]
+
+    def migrated(
+        self, values: Sequence[bytes], keys: Sequence[bytes], version: int, shown: str
+    ) -> list[bytes]:
+        """Stored values of another version as they would be stored now."""
+        plain_keys = self.decoded_keys(keys, shown)
+        found = self.decoded_values(values, plain_keys, version, shown)
+        try:
+            return self._encoded_values(found)
+        except _NOT_STORABLE as cause:
+            raise self._refused(plain_keys, found) from cause
+
+    def check_version(self, version: int, shown: str) -> None:
+        """Refuse a file of a version that there is no type for."""
+        if version not in self._chain:
+            newer = version > self._version
+            raise IncompatibleStateError(
+                f"data file of another state version of table {self._table}",
+                object_name=shown,
+                found=f"version {version}",
+                expected=f"one of {sorted(self._chain)}",
+                action="run the newer code" if newer else "declare a MigratableState with this version",
+            )
+
+    def _encoded_keys(self, keys: Sequence[Any]) -> list[bytes]:
+        encoded = list(map(self._encode_key, keys))
+        if self._key.declared in _PLAIN_KEYS:
+            _check_classes(keys, _PLAIN[self._key.declared])
+            return encoded
+        decoded = list(map(self._decode_key, encoded))
+        # What comes back must find what was put in: NaN does not, nor does another class.
+        if decoded != list(keys):
+            raise TypeError("it would come back as another key")
+        if not self._key.has_several_forms:
+            return encoded
+        return [self._encode_key(canonical(key)) for key in decoded]
+
+    def _encoded_values(self, values: Sequence[Any]) -> list[bytes]:
+        encoded = list(map(self._encode_value, values))
+        if self._value.declared in _PLAIN:
+            _check_classes(values, _PLAIN[self._value.declared])
+        else:
+            deque(map(self._decode_value[self._version], encoded), maxlen=0)
+        return encoded
+
+    def _refused(self, keys: Sequence[Any], values: Sequence[Any]) -> InvalidInputError:
+        for key, value in zip(keys, values, strict=True):
+            problem = _problem(self._encoded_keys, key)
+            if problem is not None:
+                return self._refusal("key", self._key.text, key, key, problem)
+            problem = _problem(self._encoded_values, value)
+            if problem is not None:
+                return self._refusal("value", self._value.text, key, value, problem)
+        raise AssertionError("what cannot be stored with others cannot be stored alone")
+
+    def _refusal(self, role: str, expected: str, key: Any, found: Any, problem: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"table {self._table} cannot store a {role}: {problem}",
+            object_name=f"key {key!r:.200}",
+            found=f"{type(found).__name__} {found!r:.200}",
+            expected=expected,
+            action="remove or correct the entry; nothing of this table was stored",
+        )
+
+    def _undecodable(self, role: str, expected: str, shown: str, cause: Exception) -> CorruptionError:
+        return CorruptionError(
+            f"a stored {role} of table {self._table} cannot be decoded",
+            object_name=shown,
+            found=str(cause)[:200],
+            expected=expected,
+            action="restore the object, or open an epoch that does not need it",
+        )
+
+
+def value_types(declared: Any, version: int) -> dict[int, Any]:
+    """The type of every state version that can be read.
+
+    >>> value_types(int, 3)
+    {3: <class 'int'>}
+    """
+    if isinstance(declared, type) and issubclass(declared, MigratableState):
+        return chain_of(declared)
+    return {version: declared}
+
+
+def canonical(key: Any) -> Any:
+    """The one of all equal keys that is stored, so that equal keys have equal bytes.
+
+    Merging files compares bytes: without this a key removed as 0.0 would live on as -0.0.
+
+    >>> canonical((-0.0, Decimal("1.50")))
+    (0.0, Decimal('1.5'))
+    """
+    match key:
+        case float():
+            return key + 0.0
+        case Decimal():
+            return key.normalize(_EXACT) if key else Decimal(0)
+        case tuple() if hasattr(key, "_make"):
+            return type(key)._make(map(canonical, key))
+        case tuple() | frozenset():
+            return type(key)(map(canonical, key))
+        case msgspec.Struct():
+            fields = {name: canonical(getattr(key, name)) for name in key.__struct_fields__}
+            return msgspec.structs.replace(key, **fields)
+    if dataclasses.is_dataclass(key) and not isinstance(key, type):
+        names = [field.name for field in dataclasses.fields(key) if field.init]
+        return dataclasses.replace(key, **{name: canonical(getattr(key, name)) for name in names})
+    return key
+
+
+def _decoder(declared: Any) -> Callable[[bytes], Any]:
+    return msgspec.msgpack.Decoder(declared, strict=True).decode
+
+
+def _check_classes(items: Sequence[Any], allowed: set[type]) -> None:
+    # Exactly these classes: True is an int to Python, but is stored as something else.
+    found = set(map(type, items)) - allowed
+    if found:
+        raise TypeError(f"it is of class {', '.join(sorted(cls.__name__ for cls in found))}")
+
+
+def _problem(encode: Callable[[Sequence[Any]], object], item: Any) -> str | None:
+    try:
+        encode([item])
+    except _NOT_STORABLE as cause:
+        return str(cause)
+    return None

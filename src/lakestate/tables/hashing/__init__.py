@@ -1,0 +1,1 @@
+"""Routing keys: Spark's `xxhash64`, bit for bit, over whole columns."""

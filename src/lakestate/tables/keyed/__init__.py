@@ -1,0 +1,1 @@
+"""`KeyedTable`: one row per key, upserted and deleted, partitioned by key range."""

@@ -1,0 +1,131 @@
+"""`KeyedTable`: one row per key, upserted and deleted, partitioned by key range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import pyarrow as pa
+
+from lakestate.config import duration_us
+from lakestate.protocol.metadata import TableConfig, TableFiles, TableType
+from lakestate.protocol.values import Epoch
+from lakestate.tables.arrow.schema import columns_of
+from lakestate.tables.context import TableContext, expired_before_us
+from lakestate.tables.contract import CompactedFiles, CompactionConfig
+from lakestate.tables.hashing.routing import routing_keys
+from lakestate.tables.keyed.view import KeyedView
+from lakestate.tables.migration.migrations import Migration
+from lakestate.tables.runs.checkpointer import RunCheckpointer
+from lakestate.tables.runs.compaction import compact_runs
+from lakestate.tables.runs.layout import Hash
+from lakestate.tables.runs.run_set import carried, without_expired
+from lakestate.tables.runs.table import RunTable, check_timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Ttl:
+    """How long a row lives after it was written.
+
+    By default from the processing time of the epoch that wrote it. With `column`, a timestamp
+    among the value columns, from that event time, against the watermark.
+
+    >>> Ttl("1 hour").duration_us
+    3600000000
+    """
+
+    duration: str
+    column: str | None = None
+
+    @property
+    def duration_us(self) -> int:
+        """The duration in microseconds."""
+        return duration_us(self.duration)
+
+
+class KeyedTable(RunTable):
+    """A map from key columns to value columns.
+
+    >>> totals = KeyedTable("totals", key="user string", value="n bigint, spend double")
+    >>> [str(column) for column in totals.config.value_columns]
+    ['n bigint', 'spend double']
+
+    `route_by` names the key columns that the pipeline routes by, where the table's key is finer.
+    `version` and `migrations` say how state of older versions is read; see `lakestate.Migration`.
+    """
+
+    table_type: ClassVar[TableType] = TableType.KEYED
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        key: str | pa.Schema,
+        value: str | pa.Schema,
+        route_by: Sequence[str] | None = None,
+        ttl: Ttl | str | None = None,
+        version: int = 1,
+        migrations: Sequence[Migration] = (),
+        description: str = "",
+        _hash: Hash = routing_keys,
+    ) -> None:
+        values = columns_of(value, what="value")
+        self._ttl = Ttl(ttl) if isinstance(ttl, str) else ttl
+        if self._ttl is not None and self._ttl.column is not None:
+            check_timestamp(
+                values,
+                self._ttl.column,
+                "a time to live by event time needs a timestamp among the value columns",
+            )
+        super().__init__(
+            name,
+            key,
+            values,
+            route_by,
+            version=version,
+            migrations=migrations,
+            description=description,
+            hash_=_hash,
+        )
+
+    @cached_property
+    def config(self) -> TableConfig:
+        """The declaration as it is stored."""
+        if self._ttl is None:
+            return self._declared()
+        return replace(self._declared(), time_column=self._ttl.column, ttl_us=self._ttl.duration_us)
+
+    def open_view(self, files: TableFiles, context: TableContext) -> KeyedView:
+        """The state that these files hold."""
+        return KeyedView(self.layout, files, context, self.upgrade)
+
+    def epoch_checkpointer(
+        self, epoch: Epoch, previous: TableFiles, context: TableContext
+    ) -> RunCheckpointer:
+        """Writes new runs in front of those that still count."""
+        kept = without_expired(
+            carried(previous.files, context), expired_before_us(self.config, context), self._version
+        )
+        return RunCheckpointer(self.layout, epoch, replace(previous, files=kept), context)
+
+    @classmethod
+    def merge_checkpoint_metadata(cls, config: TableConfig, parts: Mapping[int, TableFiles]) -> TableFiles:
+        """All files, in order of subtask. Each says which keys of it count, so none is lost or doubled."""
+        files = tuple(file for index in sorted(parts) for file in parts[index].files)
+        return TableFiles(config.name, config.table_type, files)
+
+    def compact_data(
+        self, files: TableFiles, compaction: CompactionConfig, epoch: Epoch, context: TableContext
+    ) -> CompactedFiles | None:
+        """Merge neighbouring runs of similar size, dropping what is overwritten, removed or expired."""
+        return compact_runs(
+            self.layout,
+            files,
+            compaction,
+            epoch,
+            context,
+            upgrade=self.upgrade,
+            expired_before_us=expired_before_us(self.config, context),
+        )

@@ -1,0 +1,228 @@
+"""`KeyedView`: what operator code holds to read and write a `KeyedTable`.
+
+A view is the runs written in this epoch and the stored ones, newest first. Reading sees writes at
+once. The cost of a call follows the number of rows in it, not the size of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakestate.protocol.metadata import TableFiles
+from lakestate.protocol.values import Epoch
+from lakestate.tables.arrow.wide_text import combined, narrowed
+from lakestate.tables.context import TableContext, expired_before_us
+from lakestate.tables.contract import EpochCheckpointer
+from lakestate.tables.runs.checkpointer import RunCheckpointer
+from lakestate.tables.runs.files import Upgrade
+from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout, conformed
+from lakestate.tables.runs.lookup import ABSENT, HashedKeys, positions
+from lakestate.tables.runs.merge import last_rows, merged, slices
+from lakestate.tables.runs.ownership import check_asked, check_owned
+from lakestate.tables.runs.run import Run
+from lakestate.tables.runs.run_set import RunSet
+
+
+class KeyedView:
+    """One subtask's rows of a `KeyedTable`.
+
+    `get` answers in the order it was asked, with nulls where there is no such key; `put` and
+    `delete` take effect at once and become durable with the next checkpoint. Keys of another
+    subtask are refused by all of them.
+    """
+
+    def __init__(
+        self, layout: RunLayout, files: TableFiles, context: TableContext, upgrade: Upgrade | None = None
+    ) -> None:
+        self._layout = layout
+        self._context = context
+        self._stored = RunSet(files.files, layout, context, upgrade)
+        self._written: list[Run] = []
+        self._in_flight: RunCheckpointer | None = None
+        self._asked: HashedKeys | None = None
+        """The keys of the last question: mostly they are put next."""
+
+    def get(self, keys: Rows) -> pa.RecordBatch:
+        """The values of keys, row by row as asked; null where a key has none."""
+        return self.lookup(keys)[1]
+
+    def contains(self, keys: Rows) -> pa.BooleanArray:
+        """For each key, whether it has a row."""
+        return self.lookup(keys)[0]
+
+    def lookup(self, keys: Rows) -> tuple[pa.BooleanArray, pa.RecordBatch]:
+        """For each key whether it has a row, and its values."""
+        columns = self._key_columns(keys, "get")
+        self._asked = HashedKeys.of(self._layout, columns)
+        query, order = self._asked.query(), self._asked.order
+        check_asked(query.keys, self._layout.config.name, self._context.task)
+        found = _Found(self._layout, len(query))
+        open_rows: np.ndarray | None = None
+        for run in self._runs():
+            part = query if open_rows is None else query.take(open_rows)
+            if not len(part):
+                break
+            places = positions(run, part)
+            hit = np.flatnonzero(places != ABSENT)
+            if not len(hit):
+                continue
+            rows = np.arange(len(query)) if open_rows is None else open_rows
+            found.add(run, places[hit], rows[hit], self._live(run, places[hit]))
+            open_rows = np.delete(rows, hit)
+        return found.in_order(order)
+
+    def put(self, rows: Rows) -> None:
+        """Write rows; of several with one key, the last stays."""
+        layout = self._layout
+        keys = self._key_columns(rows, "put")
+        values = conformed(rows, layout.value_fields, f"put into {layout.config.name}")
+        self._write(keys, values, removed=False)
+
+    def delete(self, keys: Rows) -> None:
+        """Remove keys. A key that is not there is fine."""
+        columns = self._key_columns(keys, "delete")
+        count = len(columns[0])
+        values = [pa.nulls(count, field.type) for field in self._layout.value_fields]
+        self._write(columns, values, removed=True)
+
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        """All rows, keys then values, in order of routing key, some at a time."""
+        for run in self._merged_slices():
+            live = run.rows.select(self._layout.row_schema.names)
+            yield from narrowed(live, self._row_schema_nullable()).to_batches()
+
+    def count(self) -> int:
+        """The number of keys. Reads the whole state once: not for every batch."""
+        return sum(len(run) for run in self._merged_slices())
+
+    def checkpoint_into(self, checkpointer: EpochCheckpointer) -> None:
+        """Hand over what was written since the last checkpoint."""
+        assert isinstance(checkpointer, RunCheckpointer)
+        self._in_flight = checkpointer
+        if not self._written:
+            return
+        run = merged(self._written, self._layout)
+        if not self._stored.files and run.removed is not None:
+            # Nothing older to hide: a removed key needs no trace.
+            run = _filtered(run, ~run.removed)
+        checkpointer.insert_data(run.rows)
+
+    def checkpointed(self, files: TableFiles, context: TableContext) -> None:
+        """Go on with the next epoch."""
+        written = {} if self._in_flight is None else self._in_flight.written
+        self._stored = self._stored.moved_to(files.files, context, written)
+        self._context = context
+        self._written = []
+        self._in_flight = None
+
+    def forget_before(self, min_epoch: Epoch) -> None:
+        """Let go of runs held open only for earlier epochs."""
+        self._stored.forget_before(min_epoch)
+
+    def _runs(self) -> Iterator[Run]:
+        yield from self._written
+        yield from self._stored
+
+    def _key_columns(self, rows: Rows, verb: str) -> list[pa.Array]:
+        return conformed(rows, self._layout.key_fields, f"{verb} on {self._layout.config.name}")
+
+    def _write(self, keys: Sequence[pa.Array], values: Sequence[pa.Array], *, removed: bool) -> None:
+        count = len(keys[0])
+        if not count:
+            return
+        if self._asked is None or not self._asked.are(keys):
+            self._asked = HashedKeys.of(self._layout, keys)
+        run = last_rows(self._bag(self._asked, values, removed), self._asked.order)
+        assert run.key_range is not None, "there is a row"
+        check_owned(run.key_range, self._layout.config.name, self._context.task)
+        self._written.insert(0, run)
+        # Like the stored runs, those of the epoch are merged when they are of similar size, so
+        # that an epoch of many small batches does not search many small runs.
+        while len(self._written) > 1 and 2 * len(self._written[0]) >= len(self._written[1]):
+            self._written[:2] = [merged(self._written[:2], self._layout)]
+
+    def _bag(self, hashed: HashedKeys, values: Sequence[pa.Array], removed: bool) -> Run:
+        """The rows in the run's columns, not sorted yet."""
+        layout, count = self._layout, len(hashed.keys)
+        columns: dict[str, pa.Array] = {KEY: pa.array(hashed.keys)}
+        if hashed.hashes is not None:
+            columns[HASH] = pa.array(hashed.hashes)
+        columns |= dict(zip(layout.key_names, hashed.columns, strict=True))
+        columns |= dict(zip(layout.value_names, values, strict=True))
+        if layout.has_removals:
+            columns[REMOVED] = pa.array(np.full(count, removed))
+        if layout.has_updated:
+            columns[UPDATED] = pa.array(np.full(count, self._context.now_us)).cast(
+                pa.timestamp("us", tz="UTC")
+            )
+        arrays = [columns[name] for name in layout.schema.names]
+        rows = pa.Table.from_arrays(arrays, schema=layout.schema)
+        return Run(rows, layout)
+
+    def _live(self, run: Run, places: np.ndarray) -> np.ndarray | None:
+        """Which of some rows still count; None if all do."""
+        live = None if run.removed is None else ~run.removed[places]
+        cutoff = expired_before_us(self._layout.config, self._context)
+        if cutoff is not None and run.times_us is not None:
+            fresh = run.times_us[places] >= cutoff
+            live = fresh if live is None else live & fresh
+        return live
+
+    def _merged_slices(self) -> Iterator[Run]:
+        for part in slices(list(self._runs())):
+            run = merged(part, self._layout)
+            live = self._live(run, np.arange(len(run)))
+            run = run if live is None else _filtered(run, live)
+            if len(run):
+                yield run
+
+    def _row_schema_nullable(self) -> pa.Schema:
+        return pa.schema([field.with_nullable(True) for field in self._layout.row_schema])
+
+
+class _Found:
+    """Rows found in several runs, put together in the order of the question."""
+
+    def __init__(self, layout: RunLayout, count: int) -> None:
+        self._layout = layout
+        self._sources = np.full(count, ABSENT, dtype=np.int64)
+        self._pieces: list[list[pa.Array]] = []
+        self._taken = 0
+
+    def add(self, run: Run, places: np.ndarray, rows: np.ndarray, live: np.ndarray | None) -> None:
+        """Rows of one run, of which only the live ones have values."""
+        if live is not None:
+            places, rows = places[live], rows[live]
+        indices = pa.array(places)
+        taken = [run.taken(name, indices) for name in self._layout.value_names]
+        fields = self._layout.value_schema
+        # A very large run holds its text with 64-bit offsets.
+        self._pieces.append([piece.cast(field.type) for piece, field in zip(taken, fields, strict=True)])
+        self._sources[rows] = np.arange(self._taken, self._taken + len(places))
+        self._taken += len(places)
+
+    def in_order(self, order: np.ndarray) -> tuple[pa.BooleanArray, pa.RecordBatch]:
+        """The answer, back in the order in which the keys were asked."""
+        sources = np.empty_like(self._sources)
+        sources[order] = self._sources
+        present = sources != ABSENT
+        indices = pa.array(sources, mask=~present)
+        columns = [
+            self._column(number, field, indices) for number, field in enumerate(self._layout.value_schema)
+        ]
+        return pa.array(present), pa.RecordBatch.from_arrays(columns, schema=self._layout.value_schema)
+
+    def _column(self, number: int, field: pa.Field, indices: pa.Array) -> pa.Array:
+        pieces = [piece[number] for piece in self._pieces if len(piece[number])]
+        if not pieces:
+            return pa.nulls(len(indices), field.type)
+        whole = pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+        return pc.take(whole, indices)
+
+
+def _filtered(run: Run, keep: np.ndarray) -> Run:
+    return Run(combined(run.rows.filter(pa.array(keep))), run.layout)

@@ -1,0 +1,1 @@
+"""State of older versions, brought into the declared one when it is read."""

@@ -1,0 +1,1 @@
+"""Runs: immutable sorted files of rows, how they are written, searched, merged and cached."""

@@ -1,0 +1,45 @@
+"""Writing the runs of one table in one epoch: encode and upload in the background, then collect."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lakestate.protocol.metadata import TableFiles
+from lakestate.protocol.values import Epoch, FileRef
+from lakestate.tables.context import TableContext
+from lakestate.tables.contract import FinishedTable
+from lakestate.tables.runs.files import write_run
+from lakestate.tables.runs.layout import RunLayout
+from lakestate.tables.runs.run import Run
+from lakestate.tables.writers import writers
+
+
+class RunCheckpointer:
+    """Collects the runs of an epoch. The newest comes first in what `finish` returns."""
+
+    def __init__(self, layout: RunLayout, epoch: Epoch, carried: TableFiles, context: TableContext) -> None:
+        self._layout = layout
+        self._epoch = epoch
+        self._carried = carried
+        self._context = context
+        self._writes: list[tuple[Run, Future[FileRef]]] = []
+
+    def insert_data(self, rows: pa.Table) -> None:
+        """Start storing sorted rows, each key once, newer than all rows given before."""
+        if rows.num_rows:
+            run = Run(rows, self._layout)
+            self._writes.append((run, writers().submit(write_run, run, self._context, self._epoch)))
+
+    def finish(self) -> FinishedTable:
+        """Wait for the uploads. If one failed, its error is raised and the epoch is not stored."""
+        written = tuple(future.result() for _, future in reversed(self._writes))
+        files = replace(self._carried, files=(*written, *self._carried.files))
+        return FinishedTable(files, sum(file.size_bytes for file in written))
+
+    @property
+    def written(self) -> dict[FileRef, Run]:
+        """The runs that were stored, by their files. After `finish`."""
+        return {future.result(): run for run, future in self._writes}

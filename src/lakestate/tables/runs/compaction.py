@@ -1,0 +1,117 @@
+"""Merging the stored runs of a table into one, beside the stream.
+
+The merge walks the key space slice by slice and writes row group by row group, so that its memory
+does not grow with the state. What it replaces stays readable until retention removes it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from lakestate.protocol.compaction import CompactionPlan, plan_compaction
+from lakestate.protocol.metadata import TableFiles
+from lakestate.protocol.values import Epoch, FileRef
+from lakestate.tables.arrow.wide_text import combined, narrowed
+from lakestate.tables.context import TableContext
+from lakestate.tables.contract import CompactedFiles, CompactionConfig
+from lakestate.tables.runs.files import StreamedRun, Upgrade, in_row_groups, open_run, store_streamed
+from lakestate.tables.runs.layout import RunLayout
+from lakestate.tables.runs.merge import merged, slices
+from lakestate.tables.runs.parquet import long_columns, run_writer
+from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
+from lakestate.tables.runs.run import Run
+
+
+def compact_runs(
+    layout: RunLayout,
+    files: TableFiles,
+    compaction: CompactionConfig,
+    epoch: Epoch,
+    context: TableContext,
+    *,
+    upgrade: Upgrade | None,
+    expired_before_us: int | None,
+) -> CompactedFiles | None:
+    """Merge the group of runs that the policy picks. None if it picks none."""
+    plan = planned(files.files, compaction)
+    if plan is None:
+        return None
+    group = files.files[plan.start : plan.stop]
+    runs = [open_run(file, layout, context, upgrade) for file in group]
+    rows = _surviving(runs, layout, expired_before_us, plan.reaches_oldest)
+    file = write_streamed(rows, layout, context, epoch, long_columns(run.rows for run in runs))
+    return compacted(files.table, group, file)
+
+
+def compacted(table: str, group: tuple[FileRef, ...], file: FileRef | None) -> CompactedFiles:
+    """The merge of a group of files into one, or into nothing."""
+    return CompactedFiles(
+        table=table,
+        replaced=tuple(group),
+        merged=() if file is None else (file,),
+        bytes_read=sum(member.size_bytes for member in group),
+        bytes_written=0 if file is None else file.size_bytes,
+    )
+
+
+def planned(files: Sequence[FileRef], compaction: CompactionConfig) -> CompactionPlan | None:
+    """The group to merge, if enough files of enough epochs may be touched."""
+    wanted = compaction.generations
+    if wanted is not None and any(file.generation not in wanted for file in files):
+        return None
+    plan = plan_compaction([file.size_bytes for file in files], compaction.policy)
+    if plan is None:
+        return None
+    epochs = {file.epoch for file in files[plan.start : plan.stop]}
+    return plan if len(epochs) >= compaction.epochs_min else None
+
+
+def write_streamed(
+    pieces: Iterator[Run],
+    layout: RunLayout,
+    context: TableContext,
+    epoch: Epoch,
+    long: frozenset[str],
+) -> FileRef | None:
+    """Store sorted pieces as one file. None if no row came. `long` are columns with long values."""
+    key_values = CheckpointParquetMetadata.of(layout.config).to_key_values()
+    with tempfile.TemporaryDirectory(prefix="lakestate-compact-") as folder:
+        path = Path(folder) / "run.parquet"
+        streamed = StreamedRun()
+        stored = layout.stored_schema
+        with run_writer(str(path), stored, key_values, long) as writer:
+            for piece in pieces:
+                for group in in_row_groups(piece):
+                    rows = narrowed(group.rows.select(stored.names), stored)
+                    writer.write_table(rows, row_group_size=len(group))
+                    streamed.add(group)
+        if not streamed.row_count:
+            return None
+        with pa.memory_map(str(path)) as source:
+            return store_streamed(source.read_buffer(), streamed, layout, context, epoch)
+
+
+def _surviving(
+    runs: Sequence[Run], layout: RunLayout, expired_before_us: int | None, reaches_oldest: bool
+) -> Iterator[Run]:
+    for part in slices(runs):
+        run = merged(part, layout)
+        keep = _kept(run, expired_before_us) if reaches_oldest else None
+        if keep is not None:
+            run = Run(combined(run.rows.filter(pa.array(keep))), layout)
+        if len(run):
+            yield run
+
+
+def _kept(run: Run, expired_before_us: int | None) -> np.ndarray | None:
+    """Rows that say something. Only asked when nothing older is left for them to hide."""
+    keep = None if run.removed is None else ~run.removed
+    if expired_before_us is not None and run.times_us is not None:
+        fresh = run.times_us >= expired_before_us
+        keep = fresh if keep is None else keep & fresh
+    return keep

@@ -1,0 +1,300 @@
+"""Runs between memory, the object store and the run cache.
+
+Writing gives a `FileRef` that says all that a reader must know to verify the file, whole or by row
+group. Opening gives a memory-mapped `Run`, from the cache or rebuilt from Parquet.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from lakestate.errors import LakestateError, StorageUnavailableError
+from lakestate.protocol.key_ranges import KeyRange
+from lakestate.protocol.values import Block, Epoch, FileRef, TimeRange
+from lakestate.storage.cache.run_cache import CachedFile, RunCache
+from lakestate.tables.arrow.wide_text import widened
+from lakestate.tables.context import TableContext
+from lakestate.tables.runs.hashes import with_hashes
+from lakestate.tables.runs.layout import RunLayout
+from lakestate.tables.runs.parquet import decode_run, encode_run, group_bounds, row_groups
+from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
+from lakestate.tables.runs.partial_read import read_blocks, wanted_blocks
+from lakestate.tables.runs.run import Run
+from lakestate.tables.writers import writers
+
+Upgrade = Callable[[pa.Table, CheckpointParquetMetadata, str], pa.Table]
+"""Brings the rows of a file of any older state version into the current layout."""
+
+_log = logging.getLogger("lakestate.cache")
+
+_MapKey = tuple[Path, tuple[int, int, int], object, object]
+"""Where a file lies, which content it was when it was mapped, and as what it is read."""
+MAPS_MAX = 64
+_MAPS: OrderedDict[_MapKey, Run] = OrderedDict()
+_MAPS_LOCK = threading.Lock()
+_AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+_SOUND: set[tuple[int, int, int]] = set()
+_SOUND_MAX = 10_000
+
+
+def write_run(run: Run, context: TableContext, epoch: Epoch) -> FileRef:
+    """Store a run as a new data file, and keep it in the cache as well."""
+    layout = run.layout
+    rows = run.rows.select(layout.stored_schema.names)
+    data = encode_run(rows, CheckpointParquetMetadata.of(layout.config).to_key_values())
+    streamed = StreamedRun()
+    for group in in_row_groups(run):
+        streamed.add(group)
+    file = store_streamed(data, streamed, layout, context, epoch)
+    if context.cache is not None:
+        _kept(context.cache, _cache_key(file, layout, context), run.rows)
+    return file
+
+
+def in_row_groups(run: Run) -> Iterator[Run]:
+    """The run in the pieces that become the row groups of its file."""
+    for start, stop in group_bounds(run.rows):
+        yield run.slice(start, stop)
+
+
+class StreamedRun:
+    """What must be known of a run's row groups to refer to the file they are written to."""
+
+    def __init__(self) -> None:
+        self.group_keys: list[KeyRange] = []
+        self.row_count = 0
+        self.removed_count = 0
+        self.times: TimeRange | None = None
+
+    def add(self, group: Run) -> None:
+        """One row group more, in order."""
+        keys = group.key_range
+        assert keys is not None, "a row group has rows"
+        self.group_keys.append(keys)
+        self.row_count += len(group)
+        self.removed_count += 0 if group.removed is None else int(group.removed.sum())
+        self.times = _joined(self.times, _time_range(group))
+
+
+def store_streamed(
+    data: pa.Buffer, streamed: StreamedRun, layout: RunLayout, context: TableContext, epoch: Epoch
+) -> FileRef:
+    """Upload the Parquet bytes of a run under a name that nobody else has."""
+    task, config = context.task, layout.config
+    path = context.objects.paths.data(
+        epoch, task.operator_id, config.name, task.subtask_index, context.ambient.new_id()
+    )
+    blocks = _blocks(data, streamed.group_keys)
+    file = FileRef(
+        path=path,
+        size_bytes=data.size,
+        checksum=xxhash.xxh3_64_intdigest(data),
+        row_count=streamed.row_count,
+        epoch=epoch,
+        generation=task.generation,
+        subtask_index=task.subtask_index,
+        state_version=config.state_version,
+        schema_fingerprint=config.schema_fingerprint,
+        keys=KeyRange(streamed.group_keys[0].first, streamed.group_keys[-1].last),
+        times=streamed.times,
+        removed_count=streamed.removed_count,
+        valid_keys=task.key_range,
+        blocks=blocks,
+        footer_checksum=_footer_checksum(data, blocks),
+    )
+    context.objects.put_verified(file.object_ref, memoryview(data).cast("B"))
+    return file
+
+
+def open_run(file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None = None) -> Run:
+    """The rows of a file that count for the holder of the reference.
+
+    Raises CorruptionError naming the file if it is missing, damaged or another table's.
+    """
+    key = _cache_key(file, layout, context)
+    cache = context.cache if _may_be_shared(file, layout, context) else None
+    cached = None if cache is None else _found(cache, key)
+    run = None if cached is None else _mapped(cached, layout)
+    if run is None:
+        run = Run(_fetched(file, layout, context, upgrade), layout)
+        if cache is not None and cached is None:
+            writers().submit(_kept, cache, key, run.rows)
+    return run.clipped_to(file.valid_keys)
+
+
+def _found(cache: RunCache, key: str) -> CachedFile | None:
+    try:
+        return cache.find(key)
+    except (StorageUnavailableError, OSError) as cause:
+        _log.warning("the cache cannot be used, and a run is fetched again: %s", cause)
+        return None
+
+
+def _kept(cache: RunCache, key: str, rows: pa.Table) -> None:
+    """Fill the cache, which never fails an epoch: the rows are stored, or have been fetched."""
+    try:
+        cache.open(key, _writer(rows)).close()
+    except (LakestateError, OSError) as cause:
+        _log.warning("a run is not kept in the cache, and will be fetched again: %s", cause)
+
+
+def _mapped(cached: CachedFile, layout: RunLayout) -> Run | None:
+    """The run in a cached file. Maps stay open for a while: the next epoch finds its pages there.
+
+    None if the file is not such a run, whatever its record says: a cache never fails a job.
+    """
+    key: _MapKey = (cached.path, cached.identity, layout.config, layout.hash)
+    with _MAPS_LOCK:
+        if key in _MAPS:
+            _MAPS.move_to_end(key)
+        else:
+            _drop_evicted()
+            try:
+                _MAPS[key] = Run(_sound_rows(cached, layout), layout).indexed()
+            except (pa.ArrowException, OSError, ValueError) as cause:
+                _log.warning("a cached run cannot be read, and is fetched again: %s: %s", cached.path, cause)
+                return None
+        if len(_MAPS) > MAPS_MAX:
+            _MAPS.popitem(last=False)
+        return _MAPS[key].held_by(cached)
+
+
+def _drop_evicted() -> None:
+    """Let go of maps of files that the cache has removed or replaced: their disk space is free only then."""
+    for key in list(_MAPS):
+        path, identity, *_ = key
+        try:
+            found = path.stat()
+            is_there = (found.st_dev, found.st_ino) == identity[:2]
+        except OSError:
+            is_there = False
+        if not is_there:
+            del _MAPS[key]
+
+
+def _sound_rows(cached: CachedFile, layout: RunLayout) -> pa.Table:
+    """The rows of a cached file, whose buffers were looked through once in this process.
+
+    An offset that leads out of its buffer would be followed by native code.
+    """
+    rows = pa.ipc.open_file(cached.memory_map()).read_all()
+    if rows.schema.names != layout.schema.names:
+        raise ValueError(f"columns {rows.schema.names}")
+    if cached.identity not in _SOUND:
+        for chunk in (chunk for column in rows.columns for chunk in column.chunks):
+            # Text as bytes: Spark's may be invalid UTF-8, which does no harm.
+            as_bytes = _AS_BYTES.get(chunk.type)
+            (chunk if as_bytes is None else chunk.view(as_bytes)).validate(full=True)
+        if len(_SOUND) >= _SOUND_MAX:
+            _SOUND.clear()
+        _SOUND.add(cached.identity)
+    return rows
+
+
+def _fetched(file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None) -> pa.Table:
+    shown = context.objects.shown(file.path)
+    blocks = wanted_blocks(file)
+    if blocks:
+        rows, metadata = read_blocks(file, blocks, context.objects)
+    else:
+        data = pa.py_buffer(context.objects.read_verified(file.object_ref))
+        rows = decode_run(data, shown, file.row_count)
+        metadata = rows.schema.metadata
+    identity = CheckpointParquetMetadata.from_key_values(metadata, shown)
+    identity.check(layout.config, shown)
+    rows = with_hashes(rows, layout, shown)
+    if upgrade is not None:
+        rows = upgrade(rows, identity, shown)
+    return checked_rows(rows, layout, shown)
+
+
+def checked_rows(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
+    """The rows in exactly the layout's columns, or an error naming the file."""
+    if rows.schema.names != layout.schema.names or rows.schema.types != layout.schema.types:
+        raise layout.mismatch(rows.schema, shown)
+    return rows
+
+
+def _blocks(data: pa.Buffer, group_keys: Sequence[KeyRange]) -> tuple[Block, ...]:
+    """What is needed to read a part of the file and still verify it. Empty for one row group."""
+    if len(group_keys) < 2:
+        return ()
+    groups = row_groups(pq.read_metadata(pa.BufferReader(data)))
+    return tuple(
+        Block(
+            start=group.start,
+            length=group.length,
+            row_count=group.row_count,
+            keys=keys,
+            checksum=xxhash.xxh3_64_intdigest(data.slice(group.start, group.length)),
+        )
+        for group, keys in zip(groups, group_keys, strict=True)
+    )
+
+
+def _footer_checksum(data: pa.Buffer, blocks: Sequence[Block]) -> int:
+    if not blocks:
+        return 0
+    return xxhash.xxh3_64_intdigest(data.slice(blocks[-1].start + blocks[-1].length))
+
+
+def _joined(one: TimeRange | None, other: TimeRange | None) -> TimeRange | None:
+    if one is None or other is None:
+        return one or other
+    return TimeRange(min(one.first_us, other.first_us), max(one.last_us, other.last_us))
+
+
+def _time_range(run: Run) -> TimeRange | None:
+    times = run.times_us
+    if times is None or not len(times):
+        return None
+    return TimeRange(int(np.min(times)), int(np.max(times)))
+
+
+def _cache_key(file: FileRef, layout: RunLayout, context: TableContext) -> str:
+    """Names the content: which file, which part of it, in which columns, migrated by whose code.
+
+    What a migration makes of a file is kept for one generation only: the next start of the job
+    may come with a corrected one.
+    """
+    blocks = wanted_blocks(file)
+    part = f"{blocks[0]}-{blocks[-1]}" if blocks else "all"
+    by = f"v{file.state_version}g{context.task.generation}" if _is_migrated(file, layout) else "as-stored"
+    return f"{context.objects.shown(file.path)}@{file.checksum:016x}#{part}:{layout.fingerprint}:{by}"
+
+
+def _may_be_shared(file: FileRef, layout: RunLayout, context: TableContext) -> bool:
+    """False if the cache might give to one start of the job what another one's migration made.
+
+    A driver that has claimed its generation has a higher one than all who wrote in an older
+    version. Who opens tables without claiming has the same in every start, and migrates anew.
+    """
+    return not _is_migrated(file, layout) or file.generation < context.task.generation
+
+
+def _is_migrated(file: FileRef, layout: RunLayout) -> bool:
+    return file.state_version != layout.config.state_version
+
+
+def _writer(rows: pa.Table) -> Callable[[Path], None]:
+    return lambda path: _write(path, rows)
+
+
+def _write(path: Path, rows: pa.Table) -> None:
+    rows = _single_chunk(rows)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+
+
+def _single_chunk(rows: pa.Table) -> pa.Table:
+    """One chunk per column: taking rows across chunks is many times slower."""
+    return widened(rows).combine_chunks()

@@ -1,0 +1,60 @@
+"""The hashes of the keys in a data file, which are not stored but computed when the file is read.
+
+Rows are stored in ascending order of them. A file in which they do not ascend, whatever its checksum
+says, was not written by this table, and searching it would miss rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lakestate.errors import CorruptionError
+from lakestate.tables.runs.layout import HASH, KEY, RunLayout
+
+
+def with_hashes(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
+    """The rows of a file with the hashes in front. A file of format 1 has them already.
+
+    They are those of the key columns, which come first, as they were stored: a migration that
+    follows may give the columns other names, and leaves the keys as they are.
+    """
+    if KEY in rows.column_names:
+        return rows
+    key_count = len(layout.key_names)
+    if rows.num_columns < key_count:
+        raise layout.mismatch(rows.schema, shown)
+    columns = _hashes(rows.select(list(range(key_count))), layout)
+    _check_ascending(columns, shown)
+    for place, (name, hashes) in enumerate(zip((KEY, HASH), columns, strict=False)):
+        rows = rows.add_column(place, pa.field(name, pa.uint64(), nullable=False), pa.array(hashes))
+    return rows
+
+
+def _hashes(keys: pa.Table, layout: RunLayout) -> list[np.ndarray]:
+    """One array for each hash, though the key columns come in pieces: it is searched as a whole."""
+    columns = [np.empty(keys.num_rows, dtype=np.uint64) for _ in range(1 + layout.has_fine_key)]
+    start = 0
+    for batch in keys.to_batches():
+        stop = start + batch.num_rows
+        for column, hashes in zip(columns, layout.hashes(batch.columns), strict=False):
+            column[start:stop] = hashes
+        start = stop
+    return columns
+
+
+def _check_ascending(columns: Sequence[np.ndarray], shown: str) -> None:
+    keys = columns[0]
+    wrong = keys[1:] < keys[:-1]
+    if len(columns) > 1:
+        wrong |= (keys[1:] == keys[:-1]) & (columns[1][1:] < columns[1][:-1])
+    if wrong.any():
+        raise CorruptionError(
+            "data file is not in the order of its keys",
+            object_name=shown,
+            found=f"row {int(np.argmax(wrong)) + 1} before its place",
+            expected="ascending hashes of the key columns",
+            action="restore the object, or open an epoch that does not need it",
+        )

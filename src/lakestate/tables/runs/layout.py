@@ -1,0 +1,176 @@
+"""How the rows of a table lie in a run: which columns, in which order, sorted by what.
+
+A run holds `__key`, the routing key; `__hash`, the hash of the whole key, where that is finer than
+the routing key; the key columns; the value columns; and `__removed`, or `__updated`, where the table
+type needs them. The two hashes follow from the key columns and are not stored: they cannot be
+compressed, and computing them again is faster than fetching them. Everything that reads or writes
+runs asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from lakestate.errors import IncompatibleStateError, InvalidInputError
+from lakestate.protocol.metadata import TableConfig, TableType
+from lakestate.tables.arrow.lossless_cast import lossless_cast
+from lakestate.tables.arrow.schema import arrow_fields
+from lakestate.tables.arrow.value_limits import check_values
+from lakestate.tables.hashing.routing import routing_keys
+
+KEY = "__key"
+HASH = "__hash"
+REMOVED = "__removed"
+UPDATED = "__updated"
+
+Rows: TypeAlias = pa.RecordBatch | pa.Table
+Hash = Callable[[Sequence[pa.Array]], "np.ndarray"]
+
+
+@dataclass(frozen=True)
+class RunLayout:
+    """The columns of a table's runs. `hash` is replaced only to force collisions in tests."""
+
+    config: TableConfig
+    hash: Hash = routing_keys
+
+    @cached_property
+    def key_names(self) -> tuple[str, ...]:
+        """The key columns."""
+        return tuple(column.name for column in self.config.key_columns)
+
+    @cached_property
+    def value_names(self) -> tuple[str, ...]:
+        """The value columns."""
+        return tuple(column.name for column in self.config.value_columns)
+
+    @cached_property
+    def has_fine_key(self) -> bool:
+        """True if many keys may share one routing key."""
+        return self.config.routing_columns != self.key_names
+
+    @cached_property
+    def has_removals(self) -> bool:
+        """True if a row may say that its key is gone."""
+        return self.config.table_type is TableType.KEYED
+
+    @cached_property
+    def has_updated(self) -> bool:
+        """True if rows expire by the time they were written, which is then stored."""
+        return self.config.ttl_us is not None and self.config.time_column is None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of a run."""
+        internal = [pa.field(KEY, pa.uint64(), nullable=False)]
+        if self.has_fine_key:
+            internal.append(pa.field(HASH, pa.uint64(), nullable=False))
+        trailing = []
+        if self.has_removals:
+            trailing.append(pa.field(REMOVED, pa.bool_(), nullable=False))
+        if self.has_updated:
+            trailing.append(pa.field(UPDATED, pa.timestamp("us", tz="UTC"), nullable=False))
+        # A removed key has no values, so value columns are nullable in the file whatever they
+        # are to the user.
+        values = [field.with_nullable(True) for field in self.value_fields]
+        return pa.schema([*internal, *self.key_fields, *values, *trailing])
+
+    @cached_property
+    def stored_schema(self) -> pa.Schema:
+        """The Arrow schema of a data file: that of a run without the hashes."""
+        return pa.schema([field for field in self.schema if field.name not in (KEY, HASH)])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Differs when the columns of a run differ, internal ones included."""
+        return xxhash.xxh3_64_hexdigest(f"{self.schema} v{self.config.state_version}".encode())
+
+    @cached_property
+    def key_fields(self) -> list[pa.Field]:
+        """The key columns as Arrow fields."""
+        return arrow_fields(self.config.key_columns)
+
+    @cached_property
+    def value_fields(self) -> list[pa.Field]:
+        """The value columns as Arrow fields."""
+        return arrow_fields(self.config.value_columns)
+
+    @cached_property
+    def value_schema(self) -> pa.Schema:
+        """What a lookup answers with."""
+        return pa.schema([field.with_nullable(True) for field in self.value_fields])
+
+    @cached_property
+    def row_schema(self) -> pa.Schema:
+        """What users put and scan: key columns, then value columns."""
+        return pa.schema([*self.key_fields, *self.value_fields])
+
+    def mismatch(self, found: pa.Schema, object_name: str) -> IncompatibleStateError:
+        """The error for a file whose columns are not those of this layout."""
+        return IncompatibleStateError(
+            f"columns of a data file do not fit table {self.config.name}",
+            object_name=object_name,
+            found=", ".join(f"{field.name} {field.type}" for field in found),
+            expected=", ".join(f"{field.name} {field.type}" for field in self.schema),
+            action="raise the table's state version and declare the change",
+        )
+
+    def hashes(self, keys: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray | None]:
+        """The routing keys of rows, and the hashes of their whole keys where those are finer."""
+        if not self.has_fine_key:
+            return self.hash(keys), None
+        by_name = dict(zip(self.key_names, keys, strict=True))
+        return self.hash([by_name[name] for name in self.config.routing_columns]), self.hash(keys)
+
+
+def conformed(rows: pa.RecordBatch | pa.Table, fields: Sequence[pa.Field], what: str) -> list[pa.Array]:
+    """The named columns of `rows`, each one array of exactly the declared type.
+
+    Raises InvalidInputError naming the column that is missing, of another type, or null where
+    it may not be, and the place inside of it where a cast would lose something.
+    """
+    return [_conformed_column(rows, field, what) for field in fields]
+
+
+def _conformed_column(rows: pa.RecordBatch | pa.Table, field: pa.Field, what: str) -> pa.Array:
+    index = rows.schema.get_field_index(field.name)
+    if index < 0:
+        raise InvalidInputError(
+            f"{what}: a column is missing",
+            object_name=field.name,
+            found=", ".join(rows.schema.names) or "no column",
+            expected=f"{field.name} {field.type}",
+        )
+    column = rows.column(index)
+    if isinstance(column, pa.ChunkedArray):
+        column = _single_array(column, field, what)
+    if column.type != field.type:
+        column = lossless_cast(column, field, what)
+    if not field.nullable and column.null_count:
+        raise InvalidInputError(
+            f"{what}: null in a column that may not be null",
+            object_name=field.name,
+            found=f"{column.null_count} nulls in {len(column)} rows",
+        )
+    check_values(column, field.name, what)
+    return column
+
+
+def _single_array(column: pa.ChunkedArray, field: pa.Field, what: str) -> pa.Array:
+    try:
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    except pa.ArrowInvalid as cause:
+        raise InvalidInputError(
+            f"{what}: too many bytes at once",
+            object_name=field.name,
+            found=f"{column.nbytes:,} bytes in {len(column)} rows",
+            expected="less than 2 GiB of text or bytes in one column of one call",
+            action="hand rows over in several calls",
+        ) from cause

@@ -1,0 +1,160 @@
+"""Finding many keys in a run at once. Nothing here loops over rows in Python.
+
+A search is a binary search on the routing keys, a second one on the whole-key hashes where many
+keys share a routing key, and then a comparison of the key columns themselves: two keys with one
+hash are two keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakestate.tables.runs.key_equality import same_keys
+from lakestate.tables.runs.layout import RunLayout
+from lakestate.tables.runs.run import SAMPLE_ROWS, Run
+
+ABSENT = -1
+SAMPLED_RUN_ROWS = 2_000_000
+
+
+@dataclass(frozen=True)
+class Query:
+    """Keys to look for, in ascending order of routing key."""
+
+    keys: np.ndarray
+    hashes: np.ndarray | None
+    columns: Sequence[pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def take(self, rows: np.ndarray) -> Query:
+        """The same query for some of its rows only."""
+        indices = pa.array(rows)
+        return Query(
+            self.keys[rows],
+            None if self.hashes is None else self.hashes[rows],
+            [pc.take(column, indices) for column in self.columns],
+        )
+
+
+@dataclass(frozen=True)
+class HashedKeys:
+    """Keys as they were given, their hashes, and the order of ascending routing keys."""
+
+    columns: Sequence[pa.Array]
+    keys: np.ndarray
+    hashes: np.ndarray | None
+    order: np.ndarray
+
+    @classmethod
+    def of(cls, layout: RunLayout, columns: Sequence[pa.Array]) -> HashedKeys:
+        """Hash and sort."""
+        keys, hashes = layout.hashes(columns)
+        return cls(columns, keys, hashes, np.argsort(keys))
+
+    def are(self, columns: Sequence[pa.Array]) -> bool:
+        """True if these are the same keys in the same order: comparing is cheaper than hashing."""
+        return all(one.equals(other) for one, other in zip(self.columns, columns, strict=True))
+
+    def query(self) -> Query:
+        """A query in ascending order.
+
+        Sorted, the searches walk through memory instead of jumping about in it: with a large
+        state that is most of the cost.
+        """
+        return Query(self.keys, self.hashes, self.columns).take(self.order)
+
+
+def positions(run: Run, query: Query) -> np.ndarray:
+    """Where each key of the query is in the run, or ABSENT."""
+    found = np.full(len(query), ABSENT, dtype=np.int64)
+    start = int(np.searchsorted(query.keys, run.keys[0])) if len(run) else 0
+    stop = int(np.searchsorted(query.keys, run.keys[-1], side="right")) if len(run) else 0
+    if start == stop:
+        return found
+    places = _first_places(run, query, start, stop)
+    rows = np.arange(start, stop)
+    here = _same_hash(run, query, places, rows)
+    places, rows = places[here], rows[here]
+    while len(rows):
+        same = same_keys(_asked(query, rows), _stored(run, places))
+        found[rows[same]] = places[same]
+        # Another key with this hash: the right one may be the next row.
+        rows, places = rows[~same], places[~same] + 1
+        here = _same_hash(run, query, places, rows)
+        places, rows = places[here], rows[here]
+    return found
+
+
+def _first_places(run: Run, query: Query, start: int, stop: int) -> np.ndarray:
+    keys = query.keys[start:stop]
+    low = _lower_bound(run, keys)
+    if run.hashes is None or query.hashes is None:
+        return low
+    high = np.searchsorted(run.keys, keys, side="right")
+    hashes, wanted = run.hashes, query.hashes[start:stop]
+    return first_places(low, high, lambda places, rows: hashes[places] < wanted[rows])
+
+
+def _lower_bound(run: Run, keys: np.ndarray) -> np.ndarray:
+    """For each routing key, the first place in the run that is not less.
+
+    In a large run every step of a binary search is a page that is not in the processor's cache:
+    the samples find the few rows among which the last steps are made.
+    """
+    if len(run) < SAMPLED_RUN_ROWS:
+        return np.searchsorted(run.keys, keys, side="left")
+    sample = np.searchsorted(run.key_samples, keys, side="left") - 1
+    # The last place before the answer is less than a block after its sample.
+    before = np.maximum(sample, 0) * SAMPLE_ROWS
+    step = SAMPLE_ROWS >> 1
+    while step:
+        further = np.minimum(before + step, len(run) - 1)
+        before = np.where(run.keys[further] < keys, further, before)
+        step >>= 1
+    places: np.ndarray = before + (run.keys[before] < keys)
+    return places
+
+
+def first_places(
+    low: np.ndarray, high: np.ndarray, before: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """For each row, the first place in its own [low, high) that is not before what it looks for.
+
+    `before` is given places and the rows that ask about them.
+    """
+    low, high = low.copy(), high.copy()
+    open_ = np.flatnonzero(low < high)
+    while len(open_):
+        middle = (low[open_] + high[open_]) >> 1
+        less = before(middle, open_)
+        low[open_] = np.where(less, middle + 1, low[open_])
+        high[open_] = np.where(less, high[open_], middle)
+        open_ = open_[low[open_] < high[open_]]
+    return low
+
+
+def _same_hash(run: Run, query: Query, places: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    inside = np.minimum(places, len(run) - 1)
+    same: np.ndarray = (run.keys[inside] == query.keys[rows]) & (places < len(run))
+    if run.hashes is not None and query.hashes is not None:
+        same &= run.hashes[inside] == query.hashes[rows]
+    return same
+
+
+def _asked(query: Query, rows: np.ndarray) -> Sequence[pa.Array]:
+    if len(rows) == len(query):
+        return query.columns
+    indices = pa.array(rows)
+    return [pc.take(column, indices) for column in query.columns]
+
+
+def _stored(run: Run, places: np.ndarray) -> Sequence[pa.Array]:
+    indices = pa.array(places)
+    return [run.taken(name, indices) for name in run.layout.key_names]

@@ -1,0 +1,180 @@
+"""Runs as Parquet: how rows become bytes, and bytes rows again.
+
+Encodings are chosen for mostly distinct columns, where dictionaries only cost. Row groups
+are small enough to be worth skipping and carry page checksums, statistics and a page index, so a
+subtask that owns a part of the keys reads only that part, verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakestate.errors import CorruptionError
+from lakestate.tables.arrow.value_limits import LONG_BYTES, bytes_before, cut_by_bytes, is_text, longest_bytes
+
+ROW_GROUP_ROWS = 128 * 1024
+NESTED_BYTES_MAX = 1 << 30
+COMPRESSION = "zstd"
+COMPRESSION_LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Where a row group lies in its file."""
+
+    start: int
+    length: int
+    row_count: int
+
+
+def encode_run(rows: pa.Table, key_values: Mapping[bytes, bytes]) -> pa.Buffer:
+    """The Parquet bytes of rows."""
+    sink = pa.BufferOutputStream()
+    with run_writer(sink, rows.schema, key_values, long_columns([rows])) as writer:
+        for start, stop in group_bounds(rows):
+            writer.write_table(rows.slice(start, stop - start), row_group_size=stop - start)
+    return sink.getvalue()
+
+
+def group_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
+    """Where row groups begin and end: after so many rows, or so many bytes of nested values.
+
+    Arrow cannot read back a row group with more than 2 GiB of text inside of arrays, maps or structs.
+    """
+    nested = [column for column in rows.columns if pa.types.is_nested(column.type)]
+    for start in range(0, len(rows), ROW_GROUP_ROWS):
+        stop = min(len(rows), start + ROW_GROUP_ROWS)
+        places = {start, stop}
+        for column in (column.slice(start, stop - start) for column in nested):
+            if column.nbytes > NESTED_BYTES_MAX:
+                sizes = [np.diff(bytes_before(chunk)) for chunk in column.chunks]
+                before = np.cumsum(np.concatenate([[0], *sizes]))
+                places.update(start + place for place in cut_by_bytes(before, NESTED_BYTES_MAX))
+        yield from pairwise(sorted(places))
+
+
+def long_columns(tables: Iterable[pa.Table]) -> frozenset[str]:
+    """The columns with a value of so many bytes that statistics and common prefixes only cost."""
+    return frozenset(
+        name
+        for table in tables
+        for name, column in zip(table.column_names, table.columns, strict=True)
+        if column.nbytes >= LONG_BYTES and longest_bytes(column) >= LONG_BYTES
+    )
+
+
+def run_writer(
+    sink: object,
+    schema: pa.Schema,
+    key_values: Mapping[bytes, bytes],
+    long: frozenset[str] = frozenset(),
+) -> pq.ParquetWriter:
+    """A writer for rows that arrive in pieces. `long` are the columns with long values."""
+    return pq.ParquetWriter(
+        sink,
+        schema.with_metadata(dict(key_values)),
+        compression=COMPRESSION,
+        compression_level=COMPRESSION_LEVEL,
+        use_dictionary=False,
+        column_encoding=_encodings(schema, long),
+        write_statistics=[name for name in schema.names if name not in long] if long else True,
+        write_page_index=True,
+        write_page_checksum=True,
+        store_schema=True,
+    )
+
+
+THREADED_BYTES_MIN = 1 << 20
+"""Waking threads costs two milliseconds, which is longer than decoding a small file takes."""
+
+
+def decode_run(data: pa.Buffer, object_name: str, row_count: int) -> pa.Table:
+    """The rows of a whole file whose bytes were verified, if they are as many as its reference says."""
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=False)
+        check_row_count(file.metadata, range(file.metadata.num_row_groups), row_count, object_name)
+        return read_groups(file, range(file.metadata.num_row_groups), data.size > THREADED_BYTES_MIN)
+    except (pa.ArrowException, OSError, ValueError) as cause:
+        raise undecodable(object_name, cause) from cause
+
+
+def read_groups(file: pq.ParquetFile, groups: Sequence[int], use_threads: bool = True) -> pa.Table:
+    """The rows of some row groups, of all at once if Arrow can."""
+    try:
+        return file.read_row_groups(list(groups), use_threads=use_threads)
+    except pa.ArrowNotImplementedError:
+        # More than 2 GiB of text inside of arrays, maps or structs; each row group has less.
+        return pa.concat_tables([file.read_row_group(each, use_threads=use_threads) for each in groups])
+
+
+def check_row_count(
+    metadata: pq.FileMetaData, groups: Iterable[int], row_count: int, object_name: str
+) -> None:
+    """Refuse row groups of more or fewer rows than the reference says, before they are decoded.
+
+    A few bytes can stand for any number of equal rows; a reference bounds what decoding may take.
+    """
+    there = metadata.num_row_groups
+    found = sum(metadata.row_group(index).num_rows for index in groups if index < there)
+    if found != row_count:
+        raise CorruptionError(
+            "data file has another number of rows than its reference says",
+            object_name=object_name,
+            found=f"{found} rows",
+            expected=f"{row_count} rows",
+            action="restore the object, or open an epoch that does not need it",
+        )
+
+
+def undecodable(object_name: str, cause: BaseException) -> CorruptionError:
+    """The error for a file that matches its checksum and still is no Parquet."""
+    return CorruptionError(
+        "data file is not readable as Parquet",
+        object_name=object_name,
+        found=str(cause)[:200],
+        action="restore the object, or open an epoch that does not need it",
+    )
+
+
+def row_groups(metadata: pq.FileMetaData) -> tuple[RowGroup, ...]:
+    """Where the row groups of a file lie."""
+    found = []
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        columns = [group.column(number) for number in range(group.num_columns)]
+        start = min(
+            column.dictionary_page_offset or column.data_page_offset
+            if column.has_dictionary_page
+            else column.data_page_offset
+            for column in columns
+        )
+        length = sum(column.total_compressed_size for column in columns)
+        found.append(RowGroup(start, length, group.num_rows))
+    return tuple(found)
+
+
+def _encodings(schema: pa.Schema, long: frozenset[str]) -> dict[str, str]:
+    """Measured on distinct keys: a third of the time and three quarters of the bytes of the default.
+
+    Arrow takes names as paths: that of a column `q.r` would also be that of field `r` in a struct `q`,
+    whose type may have no such encoding.
+    """
+    chosen = {field.name: _encoding(field.type) for field in schema}
+    chosen |= dict.fromkeys(long, "DELTA_LENGTH_BYTE_ARRAY")
+    return {name: encoding for name, encoding in chosen.items() if encoding is not None and "." not in name}
+
+
+def _encoding(type_: pa.DataType) -> str | None:
+    if pa.types.is_integer(type_) and type_.bit_width >= 32:
+        return "DELTA_BINARY_PACKED"
+    if pa.types.is_timestamp(type_) or pa.types.is_date32(type_):
+        return "DELTA_BINARY_PACKED"
+    if pa.types.is_floating(type_):
+        return "BYTE_STREAM_SPLIT"
+    return "DELTA_BYTE_ARRAY" if is_text(type_) else None

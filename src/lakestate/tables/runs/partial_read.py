@@ -1,0 +1,111 @@
+"""Reading only the row groups of a file that hold wanted keys, each verified on its own.
+
+After rescaling a subtask owns a part of a file's keys. The reference says where the row groups lie
+and what they must be, so neither the rest of the file nor a trip for the footer's position is needed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from lakestate.errors import CorruptionError
+from lakestate.job.objects import JobObjects
+from lakestate.protocol.values import FileRef
+from lakestate.storage.store import ByteRange
+from lakestate.tables.runs.parquet import check_row_count, read_groups, undecodable
+
+
+def wanted_blocks(file: FileRef) -> tuple[int, ...]:
+    """The row groups that hold valid keys. Empty if the whole file is wanted."""
+    wanted = tuple(index for index, block in enumerate(file.blocks) if block.keys.overlaps(file.valid_keys))
+    return () if len(wanted) == len(file.blocks) else wanted
+
+
+def read_blocks(
+    file: FileRef, wanted: Sequence[int], objects: JobObjects
+) -> tuple[pa.Table, Mapping[bytes, bytes] | None]:
+    """The rows of some row groups, and the file's key-value metadata."""
+    shown = objects.shown(file.path)
+    spans = [ByteRange(file.blocks[index].start, file.blocks[index].length) for index in wanted]
+    last = file.blocks[-1]
+    footer_start = last.start + last.length
+    spans.append(ByteRange(footer_start, file.size_bytes - footer_start))
+    pieces = objects.read_ranges(file.object_ref, spans)
+    checksums = [file.blocks[index].checksum for index in wanted] + [file.footer_checksum]
+    for span, piece, checksum in zip(spans, pieces, checksums, strict=True):
+        _verify(shown, span, piece, checksum)
+    try:
+        source = pa.PythonFile(SparseFile(file.size_bytes, spans, pieces), mode="r")
+        parquet = pq.ParquetFile(source, page_checksum_verification=False)
+        row_count = sum(file.blocks[index].row_count for index in wanted)
+        check_row_count(parquet.metadata, wanted, row_count, shown)
+        return read_groups(parquet, wanted), parquet.schema_arrow.metadata
+    except (pa.ArrowException, OSError, ValueError) as cause:
+        raise undecodable(shown, cause) from cause
+
+
+def _verify(shown: str, span: ByteRange, piece: bytes, checksum: int) -> None:
+    found = xxhash.xxh3_64_intdigest(piece)
+    if len(piece) != span.length or found != checksum:
+        raise CorruptionError(
+            "a part of a data file does not match its checksum",
+            object_name=shown,
+            found=f"{len(piece)} bytes at {span.start} with xxh3 {found:016x}",
+            expected=f"{span.length} bytes with xxh3 {checksum:016x}",
+            action="restore the object, or open an epoch that does not need it",
+        )
+
+
+class SparseFile(io.RawIOBase):
+    """A file of which only some ranges are here, the footer last. Reading elsewhere is an error."""
+
+    def __init__(self, size_bytes: int, spans: Sequence[ByteRange], pieces: Sequence[bytes]) -> None:
+        self._size = size_bytes
+        self._pieces = list(zip(spans, pieces, strict=True))
+        self._footer_start = spans[-1].start
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def tell(self) -> int:
+        """The position of the next read."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the position."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """The bytes at the position, which must be among the ranges."""
+        start, stop = self._position, self._size if size < 0 else min(self._size, self._position + size)
+        self._position = stop
+        # A Parquet reader takes the last 64 KiB in the hope that the footer is in it, and uses the
+        # footer only. What lies before it is not ours to give.
+        missing = max(0, self._footer_start - start) if stop == self._size else 0
+        return bytes(missing) + self._bytes(start + missing, stop)
+
+    def _bytes(self, start: int, stop: int) -> bytes:
+        if start >= stop:
+            return b""
+        collected = []
+        for span, piece in self._pieces:
+            if span.start <= start < span.start + span.length:
+                taken = piece[start - span.start : min(stop, span.start + span.length) - span.start]
+                collected.append(taken)
+                start += len(taken)
+                if start == stop:
+                    return b"".join(collected)
+        raise OSError(f"bytes {start} to {stop} were not fetched")

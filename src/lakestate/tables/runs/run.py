@@ -1,0 +1,138 @@
+"""A run: rows sorted by routing key, each key once, ready to be searched.
+
+In memory it is one Arrow table with one chunk per column, wherever the bytes live: on the heap for
+what this epoch wrote, in a memory map for what earlier epochs left in the run cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakestate.protocol.key_ranges import KeyRange
+from lakestate.tables.arrow.wide_text import one_array
+from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, RunLayout
+
+SAMPLE_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Run:
+    """Sorted rows of one table, one chunk per column but right after they were fetched."""
+
+    rows: pa.Table
+    layout: RunLayout
+    hold: object = None
+    """What keeps the rows' file in the cache while this run is in use."""
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        """The routing keys, ascending."""
+        return self._numbers(KEY)
+
+    @cached_property
+    def key_samples(self) -> np.ndarray:
+        """Every `SAMPLE_ROWS`-th routing key: an index that fits in a processor's cache."""
+        return np.ascontiguousarray(self.keys[::SAMPLE_ROWS])
+
+    @cached_property
+    def hashes(self) -> np.ndarray | None:
+        """The hashes of whole keys, ascending within a routing key; None where they are the same."""
+        return self._numbers(HASH) if self.layout.has_fine_key else None
+
+    @cached_property
+    def key_columns(self) -> list[pa.Array]:
+        """The key columns."""
+        return [self.column(name) for name in self.layout.key_names]
+
+    @cached_property
+    def removed(self) -> np.ndarray | None:
+        """Which rows say that their key is gone; None if none does."""
+        if not self.layout.has_removals:
+            return None
+        if not pc.any(self.rows.column(REMOVED)).as_py():
+            return None
+        flags: np.ndarray = self.column(REMOVED).to_numpy(zero_copy_only=False)
+        return flags
+
+    @cached_property
+    def times_us(self) -> np.ndarray | None:
+        """The time that decides when a row expires, or None if rows of this table do not."""
+        config = self.layout.config
+        name = UPDATED if self.layout.has_updated else config.time_column
+        if name is None:
+            return None
+        times = self.column(name).cast(pa.int64()).fill_null(_NEVER_US)
+        numbers: np.ndarray = times.to_numpy(zero_copy_only=False)
+        return numbers
+
+    @property
+    def key_range(self) -> KeyRange | None:
+        """The smallest range that holds all routing keys, or None if there is no row."""
+        return KeyRange(int(self.keys[0]), int(self.keys[-1])) if len(self) else None
+
+    def indexed(self) -> Run:
+        """The same run with its index computed now."""
+        assert len(self.key_samples) <= len(self)
+        return self
+
+    def held_by(self, hold: object) -> Run:
+        """The same run, keeping something alive; what was computed of it is shared."""
+        twin = replace(self, hold=hold)
+        twin.__dict__.update(self.__dict__ | {"hold": hold})
+        return twin
+
+    def column(self, name: str) -> pa.Array:
+        """A column as one array."""
+        return one_array(self.rows.column(name))
+
+    def taken(self, name: str, places: pa.Array) -> pa.Array:
+        """Some rows of a column, by their places.
+
+        Arrow would bring all chunks of the column together first, for however few rows.
+        """
+        chunked = self.rows.column(name)
+        if chunked.num_chunks == 1:
+            return pc.take(chunked.chunk(0), places)
+        numbers = places.to_numpy()
+        if np.any(numbers[1:] < numbers[:-1]):
+            # A question is in order of routing keys, and the rows of one of those are not.
+            order = np.argsort(numbers)
+            return pc.take(self.taken(name, places.take(pa.array(order))), pa.array(np.argsort(order)))
+        starts = np.cumsum([0, *map(len, chunked.chunks)])
+        cuts = np.searchsorted(numbers, starts)
+        pieces = [
+            pc.take(chunk, pc.subtract(places.slice(first, last - first), int(start)))
+            for chunk, start, (first, last) in zip(chunked.chunks, starts, pairwise(cuts), strict=False)
+            if last > first
+        ]
+        return pa.concat_arrays(pieces) if pieces else pa.nulls(0, chunked.type)
+
+    def slice(self, start: int, stop: int) -> Run:
+        """The rows from `start` up to, not including, `stop`. No copy."""
+        if start == 0 and stop == len(self):
+            return self
+        return Run(self.rows.slice(start, stop - start), self.layout, self.hold)
+
+    def clipped_to(self, keys: KeyRange) -> Run:
+        """The rows whose routing key lies in a range. No copy."""
+        start = int(np.searchsorted(self.keys, np.uint64(keys.first), side="left"))
+        stop = int(np.searchsorted(self.keys, np.uint64(keys.last), side="right"))
+        return self.slice(start, stop)
+
+    def _numbers(self, name: str) -> np.ndarray:
+        chunks = [chunk.to_numpy(zero_copy_only=True) for chunk in self.rows.column(name).chunks]
+        return chunks[0] if len(chunks) == 1 else np.concatenate([_NO_NUMBERS, *chunks])
+
+
+_NO_NUMBERS = np.empty(0, dtype=np.uint64)
+# A row without a time never expires.
+_NEVER_US = np.iinfo(np.int64).max

@@ -1,0 +1,107 @@
+"""The stored runs of one table in one subtask, opened when they are first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lakestate.protocol.key_ranges import KeyRange
+from lakestate.protocol.values import Epoch, FileRef
+from lakestate.tables.context import TableContext
+from lakestate.tables.runs.files import Upgrade, open_run
+from lakestate.tables.runs.layout import RunLayout
+from lakestate.tables.runs.run import Run
+
+
+class RunSet:
+    """Files, newest first, and the runs they open to."""
+
+    def __init__(
+        self,
+        files: tuple[FileRef, ...],
+        layout: RunLayout,
+        context: TableContext,
+        upgrade: Upgrade | None = None,
+    ) -> None:
+        self._files = files
+        self._layout = layout
+        self._context = context
+        self._upgrade = upgrade
+        self._open: dict[_Part, Run] = {}
+
+    @property
+    def files(self) -> tuple[FileRef, ...]:
+        """What is stored."""
+        return self._files
+
+    @property
+    def row_count(self) -> int:
+        """Rows in all files, those that newer ones hide included."""
+        return sum(file.row_count for file in self._files)
+
+    def __iter__(self) -> Iterator[Run]:
+        return (self.run(file) for file in self._files)
+
+    def run(self, file: FileRef) -> Run:
+        """The rows of one file that count here."""
+        part = _part(file)
+        if part not in self._open:
+            self._open[part] = open_run(file, self._layout, self._context, self._upgrade)
+        return self._open[part]
+
+    def moved_to(
+        self, files: tuple[FileRef, ...], context: TableContext, written: dict[FileRef, Run] | None = None
+    ) -> RunSet:
+        """The set of the next epoch. Runs that are open, or were just written, stay open."""
+        moved = RunSet(files, self._layout, context, self._upgrade)
+        known = self._open | {_part(file): run for file, run in (written or {}).items()}
+        moved._open = {part: known[part] for file in files if (part := _part(file)) in known}
+        return moved
+
+    def forget_before(self, min_epoch: Epoch) -> None:
+        """Close the runs of epochs before this one; they open again from the cache if needed."""
+        kept = {_part(file) for file in self._files if file.epoch >= min_epoch}
+        self._open = {part: run for part, run in self._open.items() if part in kept}
+
+
+# What an open run shows. References to one file may differ in more, such as `valid_from_us`.
+_Part = tuple[str, KeyRange]
+
+
+def _part(file: FileRef) -> _Part:
+    return file.path, file.valid_keys
+
+
+def carried(files: tuple[FileRef, ...], context: TableContext) -> tuple[FileRef, ...]:
+    """The files of the previous epoch that still hold rows of this subtask, clipped to its keys."""
+    mine = context.task.key_range
+    clipped = (file.clipped_to(mine) for file in files)
+    return tuple(file for file in clipped if file is not None)
+
+
+def without_expired(
+    files: tuple[FileRef, ...], expired_before_us: int | None, state_version: int
+) -> tuple[FileRef, ...]:
+    """The files without the oldest ones, as long as all of their rows have expired.
+
+    Only from the old end: a newer file may hide a row of an older one that has not expired. And
+    only files of the current version: in an older one the time may have meant something else.
+    """
+    if expired_before_us is None:
+        return files
+    kept = list(files)
+    while kept and _is_expired(kept[-1], expired_before_us, state_version):
+        kept.pop()
+    return tuple(kept)
+
+
+def _is_expired(file: FileRef, expired_before_us: int, state_version: int) -> bool:
+    times = file.times
+    return file.state_version == state_version and times is not None and times.last_us < expired_before_us
+
+
+def with_valid_from(file: FileRef, valid_from_us: int | None) -> FileRef:
+    """The same file with rows before a time no longer counting."""
+    if valid_from_us is None or (file.valid_from_us is not None and file.valid_from_us >= valid_from_us):
+        return file
+    return replace(file, valid_from_us=valid_from_us)

@@ -1,0 +1,143 @@
+"""What tables whose state is a list of runs have in common: declaration, layout, routing, migration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Self
+
+import pyarrow as pa
+
+from lakestate.errors import InvalidInputError
+from lakestate.protocol.metadata import Column, TableConfig, TableFiles
+from lakestate.protocol.values import TaskInfo
+from lakestate.tables.arrow.schema import columns_of
+from lakestate.tables.contract import Table
+from lakestate.tables.hashing.routing import routing_keys
+from lakestate.tables.migration.migrations import (
+    Migration,
+    check_migrations,
+    migrated_row_count,
+    upgrade_of,
+    versions_covered,
+)
+from lakestate.tables.runs.files import Upgrade
+from lakestate.tables.runs.layout import Hash, RunLayout
+from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
+
+
+class RunTable(Table):
+    """A table of key and value columns, partitioned by key range."""
+
+    def __init__(
+        self,
+        name: str | None,
+        key: str | pa.Schema,
+        values: tuple[Column, ...],
+        route_by: Sequence[str] | None,
+        *,
+        version: int,
+        migrations: Sequence[Migration],
+        description: str,
+        hash_: Hash,
+    ) -> None:
+        super().__init__(name)
+        self._keys = _checked_key_columns(key)
+        self._values = values
+        self._route_by = _checked_route(route_by, self._keys)
+        self._version = version
+        self._migrations = tuple(migrations)
+        self._description = description
+        self._hash = hash_
+        _check_distinct(self._keys, values)
+        check_migrations(self._migrations, version, self._keys, values)
+
+    def _declared(self) -> TableConfig:
+        """The part of the declaration that all such tables have."""
+        return TableConfig(
+            name=self.name,
+            table_type=self.table_type,
+            state_version=self._version,
+            description=self._description,
+            key_columns=self._keys,
+            value_columns=self._values,
+            routing_columns=self._route_by,
+        )
+
+    @property
+    def migrates_from(self) -> frozenset[int]:
+        """The older versions with a complete chain of migrations."""
+        return versions_covered(self._migrations, self._version)
+
+    @cached_property
+    def layout(self) -> RunLayout:
+        """How rows lie in this table's runs."""
+        return RunLayout(self.config, self._hash)
+
+    @property
+    def upgrade(self) -> Upgrade:
+        """Brings the rows of a file of an older version into this one."""
+        return upgrade_of(self.layout, self._migrations)
+
+    @classmethod
+    def from_config(cls, config: TableConfig) -> Self:
+        """The table of a stored declaration."""
+        table = cls.__new__(cls)
+        Table.__init__(table, config.name)
+        table.__dict__["config"] = config
+        table._migrations = ()
+        table._version = config.state_version
+        table._hash = routing_keys
+        return table
+
+    @classmethod
+    def subtask_metadata_from_table(
+        cls, config: TableConfig, merged: TableFiles, task: TaskInfo
+    ) -> TableFiles:
+        """The files with keys of a subtask, clipped to them."""
+        clipped = (file.clipped_to(task.key_range) for file in merged.files)
+        return replace(merged, files=tuple(file for file in clipped if file is not None))
+
+    def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
+        """How many rows of a file were brought to this version; raises what reading would raise."""
+        return migrated_row_count(self.layout, self._migrations, rows, identity, shown)
+
+
+def check_timestamp(values: Sequence[Column], name: str, summary: str, action: str | None = None) -> None:
+    """A value column by which rows expire is a timestamp."""
+    types = {column.name: column.type for column in values}
+    if types.get(name) not in ("timestamp", "timestamp_ntz"):
+        raise InvalidInputError(
+            summary,
+            object_name=name,
+            found=types.get(name, "no such column"),
+            expected="timestamp or timestamp_ntz",
+            action=action,
+        )
+
+
+def _checked_key_columns(key: str | pa.Schema) -> tuple[Column, ...]:
+    """The columns of a key, which must be of plain types."""
+    columns = columns_of(key, what="key")
+    nested = [str(column) for column in columns if "<" in column.type]
+    if nested:
+        raise InvalidInputError(
+            "a key column must be of a plain type", found=", ".join(nested), action="use its fields as keys"
+        )
+    return columns
+
+
+def _checked_route(route_by: Sequence[str] | None, keys: Sequence[Column]) -> tuple[str, ...]:
+    """The columns that rows are routed by: all key columns, or the given ones of them."""
+    names = [column.name for column in keys]
+    route = tuple(names if route_by is None else route_by)
+    if not route or any(name not in names for name in route):
+        raise InvalidInputError("rows are routed by key columns", found=route, expected=f"some of {names}")
+    return route
+
+
+def _check_distinct(keys: Sequence[Column], values: Sequence[Column]) -> None:
+    both = {column.name for column in keys} & {column.name for column in values}
+    if both:
+        raise InvalidInputError("a column is both key and value", found=", ".join(sorted(both)))

@@ -1,0 +1,143 @@
+"""The stored files of a `TimeKeyTable`: from when on their rows are alive, and when a file is done with.
+
+A subtask has one floor, the time before which all its rows are dead. It only rises. Each reference
+carries the floor it was last held under, so that a row that died in one subtask stays dead in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from lakestate.protocol.metadata import TableConfig, TableFiles
+from lakestate.protocol.values import Epoch, FileRef
+from lakestate.tables.context import TableContext
+from lakestate.tables.contract import CompactedFiles, CompactionConfig, swapped_in
+from lakestate.tables.runs.checkpointer import RunCheckpointer
+from lakestate.tables.runs.compaction import compacted, planned, write_streamed
+from lakestate.tables.runs.files import Upgrade, open_run
+from lakestate.tables.runs.layout import RunLayout
+from lakestate.tables.runs.parquet import long_columns
+from lakestate.tables.runs.run_set import carried, with_valid_from
+from lakestate.tables.time_key.runs import TIME_MIN_US, TimeSpan, joined_slices
+
+
+def retained_from_us(config: TableConfig, context: TableContext) -> int | None:
+    """The time before which rows are dead because the watermark is far enough ahead of them."""
+    if config.retention_us is None or context.watermark_us is None:
+        return None
+    return max(TIME_MIN_US, context.watermark_us - config.retention_us)
+
+
+def later(one: int | None, other: int | None) -> int | None:
+    """The later of two times, of which None is the earliest."""
+    if one is None or other is None:
+        return one if other is None else other
+    return max(one, other)
+
+
+def expired(files: TableFiles, before_us: int | None) -> TableFiles:
+    """The files with every row before a time dead. Those with no other rows are not there any more.
+
+    From anywhere in the list: unlike rows of a `KeyedTable`, these hide nothing.
+    """
+    stamped = (with_valid_from(file, before_us) for file in files.files)
+    alive = tuple(file for file in stamped if not is_dead(file))
+    return replace(files, files=alive, expired_before_us=later(files.expired_before_us, before_us))
+
+
+def expired_by_retention(files: TableFiles, before_us: int | None) -> TableFiles:
+    """The same, but untouched if no row dies: metadata that says the same is not written again."""
+    if before_us is None or not any(_loses_rows(file, before_us) for file in files.files):
+        return files
+    return expired(files, before_us)
+
+
+def is_dead(file: FileRef) -> bool:
+    """True if no row of a file counts any more."""
+    return not TimeSpan().since(file.valid_from_us).overlaps(file.times)
+
+
+def _loses_rows(file: FileRef, before_us: int) -> bool:
+    return TimeSpan(before_us=before_us).since(file.valid_from_us).overlaps(file.times)
+
+
+def merged_files(config: TableConfig, parts: Iterable[TableFiles]) -> TableFiles:
+    """The files of several subtasks, under the lowest of their floors.
+
+    Every reference gets its own subtask's floor first, so the low common floor revives nothing;
+    it decides only over rows that are still to come. None that one part would take is lost; one
+    that comes too late for its own part, and not for another, is taken.
+    """
+    held = [expired(part, part.expired_before_us) for part in parts]
+    floors = [part.expired_before_us for part in held if part.expired_before_us is not None]
+    lowest = min(floors) if floors and len(floors) == len(held) else None
+    files = tuple(file for part in held for file in part.files)
+    return TableFiles(config.name, config.table_type, files, expired_before_us=lowest)
+
+
+class TimeKeyCheckpointer(RunCheckpointer):
+    """Writes new runs in front of those with rows that are still alive."""
+
+    def __init__(self, layout: RunLayout, epoch: Epoch, previous: TableFiles, context: TableContext) -> None:
+        mine = replace(previous, files=carried(previous.files, context))
+        alive = expired_by_retention(mine, retained_from_us(layout.config, context))
+        super().__init__(layout, epoch, alive, context)
+
+    def expire(self, before_us: int | None) -> None:
+        """Carry no row before a time."""
+        self._carried = expired(self._carried, before_us)
+
+
+def compact_time_runs(
+    layout: RunLayout,
+    files: TableFiles,
+    compaction: CompactionConfig,
+    epoch: Epoch,
+    context: TableContext,
+    upgrade: Upgrade | None,
+) -> CompactedFiles | None:
+    """Merge the group of runs that the policy picks, without their dead rows. None if it picks none."""
+    plan = planned(files.files, compaction)
+    if plan is None:
+        return None
+    group = files.files[plan.start : plan.stop]
+    floor_us = later(files.expired_before_us, retained_from_us(layout.config, context))
+    held = [with_valid_from(file, floor_us) for file in group]
+    parts = [
+        (open_run(file, layout, context, upgrade), TimeSpan().since(file.valid_from_us))
+        for file in held
+        if not is_dead(file)
+    ]
+    rows = joined_slices(parts, layout)
+    long = long_columns(run.rows for run, _ in parts)
+    return compacted(files.table, group, write_streamed(rows, layout, context, epoch, long))
+
+
+def swapped_in_alive(files: TableFiles, compacted: CompactedFiles) -> TableFiles:
+    """The files with a merge swapped in. What has died since the merge began stays dead.
+
+    A replaced file may be gone because all its rows died. If one is gone for another reason, its
+    rows live on elsewhere: the merge is dropped, or they would be there twice.
+    """
+    held = {(file.path, file.valid_keys): file for file in files.files}
+    now = [held.get((file.path, file.valid_keys)) for file in compacted.replaced]
+    raised_us = _raised_us(compacted.replaced, now)
+    dead_before_us = later(files.expired_before_us, raised_us)
+    gone = (file for file, there in zip(compacted.replaced, now, strict=True) if there is None)
+    left = tuple(file for file in now if file is not None)
+    if not left or not all(is_dead(with_valid_from(file, dead_before_us)) for file in gone):
+        return files
+    stamped = (with_valid_from(file, raised_us) for file in compacted.merged)
+    merged = tuple(file for file in stamped if not is_dead(file))
+    return swapped_in(files, replace(compacted, replaced=left, merged=merged))
+
+
+def _raised_us(before: Sequence[FileRef], now: Sequence[FileRef | None]) -> int | None:
+    """The floor that was put under references since, or None. It was put under all of them."""
+    floors = [
+        there.valid_from_us
+        for file, there in zip(before, now, strict=True)
+        if there is not None and there.valid_from_us is not None and there != file
+    ]
+    return max(floors, default=None)

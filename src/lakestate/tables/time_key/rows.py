@@ -1,0 +1,237 @@
+"""The rows of a `TimeKeyTable` in one subtask: those of this epoch and the stored ones.
+
+What was written in this epoch is sorted only when somebody searches, so who only appends pays
+nothing for being searchable. Files are opened only if a row of theirs may be asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from lakestate.protocol.key_ranges import KeyRange
+from lakestate.protocol.metadata import TableFiles
+from lakestate.protocol.values import Epoch, FileRef
+from lakestate.tables.arrow.wide_text import combined, narrowed
+from lakestate.tables.context import TableContext
+from lakestate.tables.contract import EpochCheckpointer
+from lakestate.tables.event_time import EventTime, event_time_us
+from lakestate.tables.runs.files import Upgrade
+from lakestate.tables.runs.layout import HASH, KEY, RunLayout, conformed
+from lakestate.tables.runs.lookup import HashedKeys, Query
+from lakestate.tables.runs.merge import SLICE_ROWS
+from lakestate.tables.runs.ownership import check_asked, check_owned
+from lakestate.tables.runs.run import Run
+from lakestate.tables.runs.run_set import RunSet
+from lakestate.tables.time_key.files import TimeKeyCheckpointer, later, retained_from_us
+from lakestate.tables.time_key.runs import TimeSpan, joined, matches, within
+
+Rows: TypeAlias = pa.RecordBatch | pa.Table
+QUERY = "__query"
+
+
+class TimeKeyRows:
+    """One subtask's rows of a `TimeKeyTable`, with everything that any view of them can do."""
+
+    def __init__(
+        self, layout: RunLayout, files: TableFiles, context: TableContext, upgrade: Upgrade | None = None
+    ) -> None:
+        self._layout = layout
+        self._context = context
+        self._stored = RunSet(files.files, layout, context, upgrade)
+        self._expired_before_us = files.expired_before_us
+        self._appended: list[Run] = []
+        self._sorted: list[Run] = []
+        self._in_flight: TimeKeyCheckpointer | None = None
+
+    def insert(self, rows: Rows) -> None:
+        """Append rows. Equal rows are all kept; rows that are dead already are not stored."""
+        layout = self._layout
+        what = f"insert into {layout.config.name}"
+        keys = conformed(rows, layout.key_fields, what)
+        values = conformed(rows, layout.value_fields, what)
+        if not rows.num_rows:
+            return
+        routing, fine = layout.hashes(keys)
+        check_owned(KeyRange(int(routing.min()), int(routing.max())), layout.config.name, self._context.task)
+        hashes = [pa.array(routing)] if fine is None else [pa.array(routing), pa.array(fine)]
+        assert layout.schema.names[: len(hashes)] == [KEY, HASH][: len(hashes)]
+        table = pa.Table.from_arrays([*hashes, *keys, *values], schema=layout.schema)
+        self._appended.append(Run(table, layout))
+
+    def rows_between(self, start: EventTime | None, end: EventTime | None) -> pa.Table:
+        """Rows with start <= time < end, in order of time."""
+        span = self._span(start, end)
+        pieces = [self._rows_in(run, live) for run, live in self._written(span)]
+        pieces += [self._rows_in(self._stored.run(file), live) for file, live in self._files(span)]
+        found = self._gathered(pieces)
+        return found.take(pa.array(np.argsort(self._times(found), kind="stable")))
+
+    def rows_of(self, keys: Rows, start: EventTime | None = None, end: EventTime | None = None) -> pa.Table:
+        """Rows of keys with start <= time < end; `__query` says which of the keys, counted from 0."""
+        layout, span = self._layout, self._span(start, end)
+        columns = conformed(keys, layout.key_fields, f"rows of {layout.config.name}")
+        hashed = HashedKeys.of(layout, columns)
+        query, order = hashed.query(), hashed.order
+        check_asked(query.keys, layout.config.name, self._context.task)
+        pieces, queries = [], [np.empty(0, dtype=np.int64)]
+        for run, live in self._searched(span, query):
+            places, rows = matches(run, query, live)
+            pieces.append(self._rows_at(run, places))
+            queries.append(order[rows])
+        found, asked = self._gathered(pieces), np.concatenate(queries)
+        found = found.add_column(0, pa.field(QUERY, pa.int64(), nullable=False), pa.array(asked))
+        return found.take(pa.array(np.lexsort((self._times(found), asked))))
+
+    def expire(self, before: EventTime) -> None:
+        """Drop rows with a time before this one, for good: also such rows that come later."""
+        self._expired_before_us = later(self._expired_before_us, self._us(before))
+
+    def min_time(self) -> int | None:
+        """The earliest time of a row, in microseconds, or None if there is no row."""
+        span = self._span(None, None)
+        best = [time for run in self._unsorted() if (time := span.earliest_us(run)) is not None]
+        # The files that may begin earliest come first; most of the others are never opened.
+        for file, live in sorted(self._files(span), key=_earliest_us):
+            if best and min(best) <= _earliest_us((file, live)):
+                break
+            if _is_whole(file) and live.covers(file.times):
+                best.append(_earliest_us((file, live)))
+            elif (time := live.earliest_us(self._stored.run(file))) is not None:
+                best.append(time)
+        return min(best, default=None)
+
+    def count(self) -> int:
+        """The number of rows. Opens only the files of which a part is dead or another subtask's."""
+        span = self._span(None, None)
+        total = sum(len(span.places(run)) for run in self._unsorted())
+        for file, live in self._files(span):
+            whole = _is_whole(file) and live.covers(file.times)
+            total += file.row_count if whole else len(live.places(self._stored.run(file)))
+        return total
+
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        """All rows, keys then values, some at a time, in no particular order."""
+        span = self._span(None, None)
+        written, stored = self._unsorted(), list(self._files(span))
+        for run in written:
+            yield from self._batches(run, span)
+        for file, live in stored:
+            yield from self._batches(self._stored.run(file), live)
+
+    def checkpoint_into(self, checkpointer: EpochCheckpointer) -> None:
+        """Hand over what was written since the last checkpoint."""
+        assert isinstance(checkpointer, TimeKeyCheckpointer)
+        self._in_flight = checkpointer
+        checkpointer.expire(self._expired_before_us)
+        span = self._span(None, None)
+        live = [within(run, span) for run in self._unsorted()]
+        if any(len(run) for run in live):
+            checkpointer.insert_data(joined(live, self._layout).rows)
+
+    def checkpointed(self, files: TableFiles, context: TableContext) -> None:
+        """Go on with the next epoch."""
+        written = {} if self._in_flight is None else self._in_flight.written
+        self._stored = self._stored.moved_to(files.files, context, written)
+        self._context = context
+        self._expired_before_us = files.expired_before_us
+        self._appended, self._sorted = [], []
+        self._in_flight = None
+
+    def forget_before(self, min_epoch: Epoch) -> None:
+        """Let go of runs held open only for earlier epochs."""
+        self._stored.forget_before(min_epoch)
+
+    def _us(self, time: EventTime) -> int:
+        config = self._layout.config
+        types = {column.name: column.type for column in config.value_columns}
+        return event_time_us(time, types[str(config.time_column)])
+
+    def _span(self, start: EventTime | None, end: EventTime | None) -> TimeSpan:
+        """The asked time as far as rows of it are alive."""
+        span = TimeSpan() if end is None else TimeSpan(before_us=self._us(end))
+        span = span.since(None if start is None else self._us(start))
+        retained = retained_from_us(self._layout.config, self._context)
+        return span.since(retained).since(self._expired_before_us)
+
+    def _written(self, span: TimeSpan) -> list[tuple[Run, TimeSpan]]:
+        """The rows of this epoch, sorted.
+
+        Like the stored runs, those of the epoch are merged when they are of similar size, so
+        that an epoch of many small batches does not search many small runs.
+        """
+        runs = self._sorted
+        if self._appended:
+            runs.insert(0, joined(self._appended, self._layout))
+            self._appended = []
+        while len(runs) > 1 and 2 * len(runs[0]) >= len(runs[1]):
+            runs[:2] = [joined(runs[:2], self._layout)]
+        return [(run, span) for run in runs]
+
+    def _unsorted(self) -> list[Run]:
+        """The rows of this epoch as they are, dead ones included, for those who do not search."""
+        return [*self._sorted, *self._appended]
+
+    def _files(self, span: TimeSpan) -> Iterator[tuple[FileRef, TimeSpan]]:
+        """The files that may have rows in a span, each with the part of it that is alive there."""
+        for file in self._stored.files:
+            live = span.since(file.valid_from_us)
+            if live.overlaps(file.times):
+                yield file, live
+
+    def _searched(self, span: TimeSpan, query: Query) -> Iterator[tuple[Run, TimeSpan]]:
+        """The runs that may have rows of some keys."""
+        yield from self._written(span)
+        for file, live in self._files(span):
+            if _may_hold(file, query):
+                yield self._stored.run(file), live
+
+    def _rows_in(self, run: Run, span: TimeSpan) -> pa.Table:
+        places = span.places(run)
+        return self._shown(run.rows) if len(places) == len(run) else self._rows_at(run, places)
+
+    def _rows_at(self, run: Run, places: np.ndarray) -> pa.Table:
+        return self._shown(run.rows.select(self._layout.row_schema.names).take(pa.array(places)))
+
+    def _shown(self, rows: pa.Table) -> pa.Table:
+        """The declared columns. A very large run holds its text with 64-bit offsets."""
+        return narrowed(rows.select(self._layout.row_schema.names), self._row_schema())
+
+    def _gathered(self, pieces: list[pa.Table]) -> pa.Table:
+        return combined(pa.concat_tables([self._row_schema().empty_table(), *pieces]))
+
+    def _batches(self, run: Run, live: TimeSpan) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(run), SLICE_ROWS):
+            piece = run.slice(start, min(len(run), start + SLICE_ROWS))
+            yield from self._rows_in(piece, live).to_batches()
+
+    def _times(self, rows: pa.Table) -> np.ndarray:
+        column: np.ndarray = rows.column(str(self._layout.config.time_column)).cast(pa.int64()).to_numpy()
+        return column
+
+    def _row_schema(self) -> pa.Schema:
+        return pa.schema([field.with_nullable(True) for field in self._layout.row_schema])
+
+
+def _earliest_us(candidate: tuple[FileRef, TimeSpan]) -> int:
+    """No live row of a file is earlier."""
+    file, live = candidate
+    return live.first_us if file.times is None else max(live.first_us, file.times.first_us)
+
+
+def _is_whole(file: FileRef) -> bool:
+    """True if no row of the file is another subtask's."""
+    return file.keys is not None and file.valid_keys.contains(file.keys)
+
+
+def _may_hold(file: FileRef, query: Query) -> bool:
+    """False if no key of the query lies among the file's."""
+    keys = file.valid_keys if file.keys is None else file.valid_keys.intersection(file.keys)
+    if keys is None:
+        return False
+    start = int(np.searchsorted(query.keys, np.uint64(keys.first), side="left"))
+    stop = int(np.searchsorted(query.keys, np.uint64(keys.last), side="right"))
+    return start < stop

@@ -1,0 +1,164 @@
+"""Runs of a `TimeKeyTable`: which rows lie in a span of time, which belong to given keys.
+
+Such a run is sorted by routing key, whole-key hash and event time, and holds every row it was given.
+Nothing here loops over rows in Python, and nothing here opens a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakestate.protocol.values import TimeRange
+from lakestate.tables.arrow.wide_text import concatenated
+from lakestate.tables.runs.key_equality import same_keys
+from lakestate.tables.runs.layout import RunLayout
+from lakestate.tables.runs.lookup import Query, first_places
+from lakestate.tables.runs.merge import SLICE_ROWS, all_rows
+from lakestate.tables.runs.run import Run
+
+TIME_MIN_US = -(2**63)
+TIME_MAX_US = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """Event times from `first_us` up to, not including, `before_us`.
+
+    >>> TimeSpan(10, 20).since(15), TimeSpan(10, 20).overlaps(TimeRange(20, 30))
+    (TimeSpan(first_us=15, before_us=20), False)
+    """
+
+    first_us: int = TIME_MIN_US
+    before_us: int = TIME_MAX_US + 1
+
+    def since(self, floor_us: int | None) -> TimeSpan:
+        """The part of it that begins at `floor_us` or later."""
+        if floor_us is None or floor_us <= self.first_us:
+            return self
+        return replace(self, first_us=floor_us)
+
+    def overlaps(self, times: TimeRange | None) -> bool:
+        """False if no row of a file with these times can lie in it."""
+        return times is None or (self.first_us <= times.last_us and times.first_us < self.before_us)
+
+    def covers(self, times: TimeRange | None) -> bool:
+        """True if every row of a file with these times lies in it."""
+        return times is not None and self.first_us <= times.first_us and times.last_us < self.before_us
+
+    def places(self, run: Run) -> np.ndarray:
+        """Where the rows of a run that lie in it are."""
+        times = event_times(run)
+        return np.flatnonzero((times >= self.first_us) & (times < self.before_us))
+
+    def earliest_us(self, run: Run) -> int | None:
+        """The earliest time of a row of a run that lies in it, or None."""
+        times = event_times(run)[self.places(run)]
+        return int(times.min()) if len(times) else None
+
+
+def event_times(run: Run) -> np.ndarray:
+    """The event times of a run, in microseconds."""
+    times = run.times_us
+    assert times is not None, "a table by time has a time column"
+    return times
+
+
+def matches(run: Run, query: Query, span: TimeSpan) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of a run that belong to keys of the query and lie in a span.
+
+    Answers two arrays of one length: where the row is, and which row of the query it belongs to.
+    """
+    low, high = _hash_spans(run, query)
+    times = event_times(run)
+    low = first_places(low, high, lambda places, _: times[places] < span.first_us)
+    high = first_places(low, high, lambda places, _: times[places] < span.before_us)
+    counts = high - low
+    rows = np.repeat(np.arange(len(query)), counts)
+    begins = np.cumsum(counts) - counts
+    places = np.arange(len(rows)) + np.repeat(low - begins, counts)
+    # Rows of another key with the same hash lie among them.
+    same = same_keys(_taken(query.columns, rows), _taken(run.key_columns, places))
+    return places[same], rows[same]
+
+
+def joined(runs: Sequence[Run], layout: RunLayout) -> Run:
+    """All rows of runs or bags in one run."""
+    tables = [run.rows for run in runs if len(run)]
+    if not tables:
+        return Run(layout.schema.empty_table(), layout)
+    return all_rows(Run(concatenated(tables, layout.schema), layout))
+
+
+def within(run: Run, span: TimeSpan) -> Run:
+    """The rows of a run that lie in a span."""
+    places = span.places(run)
+    if len(places) == len(run):
+        return run
+    return Run(run.rows.take(pa.array(places)), run.layout)
+
+
+def joined_slices(
+    parts: Sequence[tuple[Run, TimeSpan]], layout: RunLayout, rows_max: int = SLICE_ROWS
+) -> Iterator[Run]:
+    """Runs joined into one, of each the rows in its span, a piece of the key space at a time."""
+    runs = [run for run, _ in parts]
+    begins = [0] * len(runs)
+    for ends in _cuts(runs, rows_max):
+        pieces = [run.slice(begin, end) for run, begin, end in zip(runs, begins, ends, strict=True)]
+        begins = ends
+        live = [within(piece, span) for piece, (_, span) in zip(pieces, parts, strict=True)]
+        whole = joined(live, layout)
+        if len(whole):
+            yield whole
+
+
+def _cuts(runs: Sequence[Run], rows_max: int) -> Iterator[list[int]]:
+    """Where to cut each run so that the pieces between two cuts have about `rows_max` rows.
+
+    Cut at a key and a time, not at a key alone: one busy key may have more rows than fit.
+    """
+    total = sum(len(run) for run in runs)
+    if total > rows_max:
+        largest = max(runs, key=len)
+        step = max(1, len(largest) * rows_max // total)
+        for place in range(step, len(largest), step):
+            yield [_first_not_before(run, largest, place) for run in runs]
+    yield [len(run) for run in runs]
+
+
+def _first_not_before(run: Run, other: Run, place: int) -> int:
+    """The first row of a run that does not come before one row of another run."""
+    low, high = 0, len(run)
+    for mine, theirs in zip(_order_columns(run), _order_columns(other), strict=True):
+        value, span = theirs[place], mine[low:high]
+        low, high = (
+            low + int(np.searchsorted(span, value, side="left")),
+            low + int(np.searchsorted(span, value, side="right")),
+        )
+    return low
+
+
+def _order_columns(run: Run) -> list[np.ndarray]:
+    hashes = [] if run.hashes is None else [run.hashes]
+    return [run.keys, *hashes, event_times(run)]
+
+
+def _hash_spans(run: Run, query: Query) -> tuple[np.ndarray, np.ndarray]:
+    """For each key of the query, the places in the run that have its hash."""
+    low = np.searchsorted(run.keys, query.keys, side="left")
+    high = np.searchsorted(run.keys, query.keys, side="right")
+    hashes, wanted = run.hashes, query.hashes
+    if hashes is None or wanted is None:
+        return low, high
+    low = first_places(low, high, lambda places, rows: hashes[places] < wanted[rows])
+    return low, first_places(low, high, lambda places, rows: hashes[places] <= wanted[rows])
+
+
+def _taken(columns: Sequence[pa.Array], rows: np.ndarray) -> list[pa.Array]:
+    indices = pa.array(rows)
+    return [pc.take(column, indices) for column in columns]

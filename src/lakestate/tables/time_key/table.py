@@ -1,0 +1,127 @@
+"""`TimeKeyTable`: many rows per key, each with an event time, appended and expired by time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import cached_property
+from typing import ClassVar
+
+import pyarrow as pa
+
+from lakestate.config import duration_us
+from lakestate.protocol.compatibility import Compatibility, compatibility
+from lakestate.protocol.metadata import Column, TableConfig, TableFiles, TableType
+from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.tables.arrow.schema import columns_of
+from lakestate.tables.context import TableContext
+from lakestate.tables.contract import CompactedFiles, CompactionConfig
+from lakestate.tables.hashing.routing import routing_keys
+from lakestate.tables.migration.migrations import Migration, name_before_all
+from lakestate.tables.runs.layout import Hash
+from lakestate.tables.runs.table import RunTable, check_timestamp
+from lakestate.tables.time_key.files import (
+    TimeKeyCheckpointer,
+    compact_time_runs,
+    merged_files,
+    swapped_in_alive,
+)
+from lakestate.tables.time_key.view import TimeKeyState
+
+
+class TimeKeyTable(RunTable):
+    """Rows by key and event time, kept until they are far enough behind the watermark.
+
+    >>> clicks = TimeKeyTable("clicks", key="user string", value="page string, ts timestamp",
+    ...                       retention="1 hour")
+    >>> [str(column) for column in clicks.config.value_columns]
+    ['page string', 'ts timestamp not null']
+    >>> clicks.config.time_column, clicks.config.retention_us
+    ('ts', 3600000000)
+
+    `time` names the value column that holds the event time. With `retention`, a row is gone once
+    the watermark has passed its time by more than that. `route_by` names the key columns that the
+    pipeline routes by, where the table's key is finer. `version` and `migrations` say how state of
+    older versions is read; a migration keeps keys and event times as they are. It may rename the
+    time column, and cannot put another in its place.
+    """
+
+    table_type: ClassVar[TableType] = TableType.TIME_KEY
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        key: str | pa.Schema,
+        value: str | pa.Schema,
+        time: str = "ts",
+        route_by: Sequence[str] | None = None,
+        retention: str | timedelta | None = None,
+        version: int = 1,
+        migrations: Sequence[Migration] = (),
+        description: str = "",
+        _hash: Hash = routing_keys,
+    ) -> None:
+        super().__init__(
+            name,
+            key,
+            _checked_values(columns_of(value, what="value"), time),
+            route_by,
+            version=version,
+            migrations=migrations,
+            description=description,
+            hash_=_hash,
+        )
+        self._time = time
+        self._retention_us = None if retention is None else duration_us(retention)
+
+    @cached_property
+    def config(self) -> TableConfig:
+        """The declaration as it is stored."""
+        return replace(self._declared(), time_column=self._time, retention_us=self._retention_us)
+
+    def compatibility_with(self, stored: TableConfig) -> Compatibility:
+        """Whether this declaration can read what is stored under another, by the same event time."""
+        steps = [step for step in self._migrations if step.from_version >= stored.state_version]
+        before = name_before_all(str(self.config.time_column), steps)
+        return compatibility(stored, self.config, self.migrates_from, before)
+
+    def open_view(self, files: TableFiles, context: TableContext) -> TimeKeyState:
+        """The state that these files hold."""
+        return TimeKeyState(self.layout, files, context, self.upgrade)
+
+    def epoch_checkpointer(
+        self, epoch: Epoch, previous: TableFiles, context: TableContext
+    ) -> TimeKeyCheckpointer:
+        """Writes new runs in front of those that still count."""
+        return TimeKeyCheckpointer(self.layout, epoch, previous, context)
+
+    @classmethod
+    def merge_checkpoint_metadata(cls, config: TableConfig, parts: Mapping[int, TableFiles]) -> TableFiles:
+        """All files, in order of subtask. Each says which keys and times of it count."""
+        return merged_files(config, [parts[index] for index in sorted(parts)])
+
+    def compact_data(
+        self, files: TableFiles, compaction: CompactionConfig, epoch: Epoch, context: TableContext
+    ) -> CompactedFiles | None:
+        """Merge neighbouring runs of similar size, dropping dead rows."""
+        return compact_time_runs(self.layout, files, compaction, epoch, context, self.upgrade)
+
+    @classmethod
+    def apply_compacted_checkpoint(
+        cls, files: TableFiles, compacted: CompactedFiles, task: TaskInfo
+    ) -> TableFiles:
+        """The files with a merge swapped in, less what has died since the merge."""
+        return swapped_in_alive(files, compacted)
+
+
+def _checked_values(values: Sequence[Column], time: str) -> tuple[Column, ...]:
+    """The value columns, of which the event time is never null."""
+    check_timestamp(
+        values,
+        time,
+        "a table by time needs its event time among the value columns",
+        action="declare it in `value`, or name another column with `time`",
+    )
+    return tuple(replace(column, nullable=False) if column.name == time else column for column in values)

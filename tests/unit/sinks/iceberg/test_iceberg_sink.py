@@ -1,0 +1,223 @@
+"""Iceberg tables as a sink's output: read back by others, created, checked and refused."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from tests.support.iceberg_job import NEVER, TABLE, Warehouse
+from tests.support.repository import ROOT
+from tests.support.sink_job import SCHEMA, expected_rows, numbered_rows
+
+from lakestate.errors import InvalidInputError, MissingExtraError, NotFoundError
+from lakestate.sinks.iceberg import catalog as iceberg_catalog
+from lakestate.sinks.iceberg.catalog import IcebergCatalog
+from lakestate.sinks.iceberg.sink import IcebergSink
+from lakestate.sinks.rolling import Roll
+
+ROWS = numbered_rows(20)
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(tmp_path / "warehouse")
+
+
+def test_every_row_is_in_the_table_once(warehouse: Warehouse) -> None:
+    warehouse.job(ROWS, partition_by=["country"]).run_to(3)
+    assert warehouse.rows() == expected_rows(ROWS, 3, 2)
+
+
+def test_duckdb_reads_the_files_of_the_plan(warehouse: Warehouse) -> None:
+    warehouse.job(ROWS, partition_by=["country"]).run_to(2)
+    paths = [task.file.file_path.removeprefix("file://") for task in warehouse.table().scan().plan_files()]
+    query = 'SELECT "row", country FROM read_parquet(?, hive_partitioning=false) ORDER BY 1'
+    found = duckdb.connect().execute(query, [paths]).fetchall()
+    read = warehouse.table().scan().to_arrow().sort_by("row")
+    assert found == list(zip(read["row"].to_pylist(), read["country"].to_pylist(), strict=True))
+
+
+def test_each_epoch_that_finished_files_is_one_snapshot(warehouse: Warehouse) -> None:
+    warehouse.job(ROWS).run_to(3)
+    assert warehouse.epochs() == ["1", "2", "3"]
+
+
+def test_files_stay_open_across_epochs_and_are_appended_once(warehouse: Warehouse) -> None:
+    job = warehouse.job(ROWS, roll=NEVER)
+    job.run_to(4, then_stop=False)
+    assert warehouse.rows() == []
+    assert warehouse.table().metadata.snapshots == []
+    job.run_to(5)
+    assert warehouse.rows() == expected_rows(ROWS, 5, 2)
+    assert len(list(warehouse.table().scan().plan_files())) == 2
+
+
+def test_an_epoch_without_finished_files_makes_no_snapshot(warehouse: Warehouse) -> None:
+    job = warehouse.job(ROWS)
+    job.run_epoch()
+    job.rows = lambda epoch, subtask: _no_rows()
+    job.run_epoch()
+    assert warehouse.epochs() == ["1"]
+
+
+def test_an_older_snapshot_can_be_read(warehouse: Warehouse) -> None:
+    warehouse.job(ROWS).run_to(3)
+    snapshots = warehouse.table().metadata.snapshots
+    found = [warehouse.rows(snapshot_id=each.snapshot_id) for each in snapshots]
+    assert found == [expected_rows(ROWS, epochs, 2) for epochs in (1, 2, 3)]
+
+
+def test_the_hidden_files_of_an_open_epoch_are_not_in_the_table(warehouse: Warehouse) -> None:
+    job = warehouse.job(ROWS)
+    job.run_epoch()
+    for subtask in range(2):
+        job.attempt(subtask).finish()
+    assert warehouse.rows() == expected_rows(ROWS, 1, 2)
+
+
+def test_a_table_is_created_with_the_columns_of_the_stream(warehouse: Warehouse) -> None:
+    schema = pa.schema(
+        [
+            pa.field("id", pa.uint16(), nullable=False),
+            ("kind", pa.dictionary(pa.int32(), pa.string())),
+            ("at", pa.timestamp("ms", "Europe/Berlin")),
+            ("tags", pa.list_(pa.string())),
+        ]
+    )
+    warehouse.sink(partition_by=["bucket(8, id)", "hour(at)"], properties={"owner": "me"}).check(schema)
+    table = warehouse.table()
+    assert [str(field) for field in table.schema().fields] == [
+        "1: id: required int",
+        "2: kind: optional string",
+        "3: at: optional timestamptz",
+        "4: tags: optional list<string>",
+    ]
+    assert [(field.name, str(field.transform)) for field in table.spec().fields] == [
+        ("id_bucket", "bucket[8]"),
+        ("at_hour", "hour"),
+    ]
+    assert table.properties["owner"] == "me"
+
+
+def test_a_table_that_does_not_exist_is_named(warehouse: Warehouse) -> None:
+    with pytest.raises(NotFoundError, match=TABLE):
+        warehouse.sink(create=False).check(SCHEMA)
+
+
+def test_an_existing_table_is_taken_as_it_is(warehouse: Warehouse) -> None:
+    warehouse.sink(partition_by=["country"]).check(SCHEMA)
+    warehouse.job(ROWS, create=False).run_to(1)
+    assert {file.file.partition[0] for file in warehouse.table().scan().plan_files()} == {"DE", "FR"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "column"),
+    [
+        (pa.schema([("row", pa.string()), ("country", pa.string())]), "row"),
+        (pa.schema([("row", pa.int64()), ("person", pa.struct([("age", pa.int64())]))]), "person.age"),
+        (pa.schema([("row", pa.int64()), ("person", pa.struct([("size", pa.int32())]))]), "person.size"),
+        (pa.schema([("row", pa.int64()), ("colour", pa.string())]), "colour"),
+        (pa.schema([("country", pa.string())]), "row"),
+        (pa.schema([("row", pa.uint64())]), "row"),
+        (pa.schema([("row", pa.int64()), ("at", pa.timestamp("us"))]), "at"),
+    ],
+    ids=["type", "nested type", "unknown nested", "unknown", "missing", "not storable", "time zone"],
+)
+def test_a_column_that_does_not_fit_is_named(warehouse: Warehouse, schema: pa.Schema, column: str) -> None:
+    person = pa.struct([("age", pa.int32())])
+    warehouse.sink().check(
+        pa.schema(
+            [
+                pa.field("row", pa.int64(), nullable=False),
+                ("country", pa.string()),
+                ("person", person),
+                ("at", pa.timestamp("us", "UTC")),
+            ]
+        )
+    )
+    with pytest.raises(InvalidInputError) as error:
+        warehouse.sink().check(schema)
+    assert error.value.object_name == column
+
+
+def test_a_null_in_a_required_column_is_refused(warehouse: Warehouse) -> None:
+    warehouse.sink().check(pa.schema([pa.field("row", pa.int64(), nullable=False)]))
+    schema = pa.schema([("row", pa.int64())])
+    job = warehouse.job(lambda epoch, subtask: pa.record_batch({"row": [1, None]}, schema), schema)
+    with pytest.raises(InvalidInputError, match="a required column has no value: row"):
+        job.attempt(0).finish()
+
+
+def test_another_partitioning_than_the_tables_is_refused(warehouse: Warehouse) -> None:
+    warehouse.sink(partition_by=["country"]).check(SCHEMA)
+    with pytest.raises(InvalidInputError, match=r"identity\(country\)"):
+        warehouse.sink(partition_by=["bucket(4, row)"]).check(SCHEMA)
+
+
+def test_rolling_by_the_watermark_needs_a_partition_of_event_time(warehouse: Warehouse) -> None:
+    schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
+    roll = Roll(past_watermark="0 seconds")
+    with pytest.raises(InvalidInputError, match=r"day\(at\)"):
+        warehouse.sink(roll=roll).check(schema, "at")
+    hourly = IcebergSink("shop.hourly", catalog=warehouse.catalog, roll=roll, partition_by=["hour(at)"])
+    hourly.check(schema, "at")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"table": "orders"}, "namespace.name"),
+        ({"partition_by": ["week(ts)"]}, "not a partition"),
+        ({"partition_by": ["bucket(ts)"]}, "not a partition"),
+        ({"partition_by": ["bucket(0, ts)"]}, "not a partition"),
+        ({"compression": "brotli"}, "unknown compression"),
+        ({"commit_attempts_max": 0}, "tried once"),
+        ({"catalog": "s3://bucket/warehouse"}, "not local"),
+    ],
+)
+def test_settings_are_checked_at_once(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        IcebergSink(**{"table": TABLE, "catalog": "file:///data", **settings})  # type: ignore[arg-type]
+
+
+def test_a_sink_pickles_and_hides_its_credentials(warehouse: Warehouse) -> None:
+    sink = IcebergSink(TABLE, catalog={"type": "rest", "uri": "http://x", "token": "s3cr3t"})
+    assert pickle.loads(pickle.dumps(sink)) == sink
+    assert "s3cr3t" not in repr(sink)
+
+
+def test_without_pyiceberg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    iceberg_catalog._loaded.cache_clear()
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
+    sink = IcebergSink(TABLE, catalog=IcebergCatalog.sqlite(f"file://{tmp_path}"))
+    with pytest.raises(MissingExtraError, match=r"lakestate\[iceberg\]"):
+        sink.check(SCHEMA)
+    with pytest.raises(MissingExtraError):
+        sink.committer()
+
+
+def test_a_warehouse_with_odd_characters_in_its_path_works(tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path / "my %20 wärehouse")
+    warehouse.job(ROWS, partition_by=["country"]).run_to(2)
+    assert warehouse.rows() == expected_rows(ROWS, 2, 2)
+
+
+def test_the_example_of_the_documentation_makes_its_table(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "iceberg.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example.replace("/data/warehouse", str(tmp_path)), names)
+    at = pa.timestamp("us", "UTC")
+    names["sink"].check(pa.schema([("country", pa.string()), ("ts", at), ("user", pa.int64())]))
+    spec = names["sink"].loaded_table().spec()
+    assert [field.name for field in spec.fields] == ["country", "ts_day", "user_bucket"]
+
+
+def _no_rows() -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], SCHEMA)

@@ -1,0 +1,145 @@
+"""Spark's checkpoint directory: what is kept of it, and how it is rebuilt."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lakestate.errors import CorruptionError, IncompatibleStateError
+from lakestate.protocol.metadata import NamedBytes
+from lakestate.protocol.values import Epoch
+from lakestate.spark.checkpoint.offsets import (
+    COMMITTED_BATCH,
+    engine_files,
+    following,
+    rebuild,
+    source_offsets,
+)
+
+
+def offsets(*sources: str) -> bytes:
+    return "\n".join(["v1", "{}", *sources]).encode()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """As Spark leaves it while batch 12 runs: the file source's log was summed up once."""
+    files = {
+        "metadata": b'{"id":"x"}',
+        ".metadata.crc": b"?",
+        **{f"offsets/{batch}": offsets(f'{{"logOffset":{batch}}}') for batch in range(13)},
+        **{f"commits/{batch}": COMMITTED_BATCH for batch in range(12)},
+        **{f"sources/0/{batch}": f"v1\n{batch}".encode() for batch in range(13) if batch != 9},
+        "sources/0/9.compact": b"v1\n0 to 9",
+        "sources/0/.12.crc": b"?",
+    }
+    for name, data in files.items():
+        path = tmp_path / "spark" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return tmp_path / "spark"
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+class TestKeeping:
+    def test_only_what_the_next_batch_needs_is_kept(self, directory: Path) -> None:
+        found = {file.name: file.data for file in engine_files(directory, Epoch.of_batch(12))}
+        assert found == {
+            "metadata": b'{"id":"x"}',
+            "offsets/11": offsets('{"logOffset":11}'),
+            "offsets/12": offsets('{"logOffset":12}'),
+            "commits/11": COMMITTED_BATCH,
+            "commits/12": COMMITTED_BATCH,
+            "sources/0/9.compact": b"v1\n0 to 9",
+            "sources/0/10": b"v1\n10",
+            "sources/0/11": b"v1\n11",
+            "sources/0/12": b"v1\n12",
+        }
+
+    def test_a_directory_without_the_batch_is_no_checkpoint_of_it(self, directory: Path) -> None:
+        with pytest.raises(CorruptionError, match="offsets/13"):
+            engine_files(directory, Epoch.of_batch(13))
+
+    def test_rebuilding_leaves_exactly_what_was_kept(self, directory: Path) -> None:
+        files = engine_files(directory, Epoch.of_batch(12))
+        (directory / "offsets/99").write_bytes(b"of another life")
+        rebuild(directory, files)
+        assert contents(directory) == {file.name: file.data for file in files}
+
+    def test_rebuilding_from_nothing_leaves_an_empty_directory(self, directory: Path) -> None:
+        rebuild(directory, ())
+        assert contents(directory) == {}
+
+    def test_rebuilding_keeps_the_folder_itself_whose_lock_says_that_it_is_in_use(
+        self, directory: Path, tmp_path: Path
+    ) -> None:
+        (directory / "link").symlink_to(tmp_path)
+        # Held open, as by whoever locks it: another folder cannot get its number.
+        descriptor = os.open(directory, os.O_RDONLY)
+        rebuild(directory, [NamedBytes("metadata", b"{}")])
+        assert os.path.samestat(os.fstat(descriptor), directory.stat())
+        os.close(descriptor)
+        assert [path.name for path in directory.iterdir()] == ["metadata"]
+
+    def test_a_folder_that_is_not_there_is_made(self, tmp_path: Path) -> None:
+        rebuild(tmp_path / "a" / "b", [NamedBytes("metadata", b"{}")])
+        assert contents(tmp_path / "a" / "b") == {"metadata": b"{}"}
+
+
+class TestALogOfASource:
+    """Without it a source would read again what it has read."""
+
+    @pytest.mark.parametrize("lost", ["sources/0/10", "sources/0/9.compact"])
+    def test_one_that_is_gone_since_the_epoch_before_is_missed(self, directory: Path, lost: str) -> None:
+        before = engine_files(directory, Epoch.of_batch(11))
+        (directory / lost).unlink()
+        with pytest.raises(CorruptionError, match=f"lost a log of a source: .*/{lost}"):
+            engine_files(directory, Epoch.of_batch(12), before)
+
+    def test_all_of_them_are_missed(self, directory: Path) -> None:
+        before = engine_files(directory, Epoch.of_batch(11))
+        shutil.rmtree(directory / "sources")
+        with pytest.raises(CorruptionError, match="lost a log of a source"):
+            engine_files(directory, Epoch.of_batch(12), before)
+
+    def test_those_that_a_later_one_sums_up_may_go(self, directory: Path) -> None:
+        before = engine_files(directory, Epoch.of_batch(11))
+        for name in ("9.compact", "10", "11", "12"):
+            (directory / "sources/0" / name).unlink()
+        (directory / "sources/0/12.compact").write_bytes(b"v1\n0 to 12")
+        after = engine_files(directory, Epoch.of_batch(12), before)
+        assert [file.name for file in after if file.name.startswith("sources/")] == ["sources/0/12.compact"]
+
+
+class TestAnEpochWithoutABatch:
+    def test_it_stands_for_a_batch_that_read_nothing_more(self, directory: Path) -> None:
+        files = engine_files(directory, Epoch.of_batch(12))
+        found = {file.name: file.data for file in following(files, Epoch.of_batch(13))}
+        kept = {file.name: file.data for file in files}
+        del kept["offsets/11"], kept["commits/11"]
+        assert found == {**kept, "offsets/13": kept["offsets/12"], "commits/13": COMMITTED_BATCH}
+
+    def test_the_first_epoch_of_a_job_has_nothing_to_follow(self) -> None:
+        assert following((), Epoch(1)) == ()
+
+
+class TestSourceOffsets:
+    def test_each_source_has_a_line(self) -> None:
+        files = [NamedBytes("offsets/4", offsets('{"a":1}', '{"b":2}'))]
+        assert source_offsets(files, Epoch(5), 2) == ['{"a":1}', '{"b":2}']
+
+    def test_a_source_that_reads_from_two_places_is_told_all_lines(self) -> None:
+        files = [NamedBytes("offsets/4", offsets('{"a":1}', '{"b":2}'))]
+        assert source_offsets(files, Epoch(5), 1) == ['{"a":1}\n{"b":2}']
+
+    def test_an_unknown_version_is_refused(self) -> None:
+        with pytest.raises(IncompatibleStateError, match="found v9"):
+            source_offsets([NamedBytes("offsets/4", b"v9\n{}\n{}")], Epoch(5), 1)
