@@ -26,7 +26,7 @@ from lakestate.tables.time_key.table import TimeKeyTable
 
 if TYPE_CHECKING:
     from lakestate.storage.cache.run_cache import RunCache
-    from lakestate.tables.time_key.view import TimeKeyState
+    from lakestate.tables.time_key.view import TimeKeyView
 
 EAGER = CompactionPolicy(files_min=2, files_max=2, size_floor_bytes=1 << 30)
 
@@ -35,7 +35,7 @@ EAGER = CompactionPolicy(files_min=2, files_max=2, size_floor_bytes=1 << 30)
 class Subtask:
     context: TableContext
     files: TableFiles
-    state: TimeKeyState
+    state: TimeKeyView
     stored: bytes = b""
     bytes_written: int = 0
 

@@ -26,10 +26,10 @@ _STATE_ERRORS = (CorruptionError, IncompatibleStateError, InvalidInputError)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class DryRunProblem:
     """Something that would keep a table from being restored. `table` is None if all would fail.
 
-    >>> print(Problem("users", "checkpoints/3/operator-op/users-0-a1.parquet", "no migration"))
+    >>> print(DryRunProblem("users", "checkpoints/3/operator-op/users-0-a1.parquet", "no migration"))
     table users: checkpoints/3/operator-op/users-0-a1.parquet: no migration
     """
 
@@ -54,7 +54,7 @@ class DryRunReport:
     """Data files of older state versions that were read."""
     migrated_rows: int = 0
     """Rows that were brought to the declared version."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[DryRunProblem, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -95,7 +95,7 @@ def dry_run(
 class _Findings:
     """A report while it is being written."""
 
-    def __init__(self, objects: JobObjects, problems: list[Problem]) -> None:
+    def __init__(self, objects: JobObjects, problems: list[DryRunProblem]) -> None:
         self.objects = objects
         self.problems = problems
         self.checked_files = 0
@@ -104,7 +104,7 @@ class _Findings:
 
 def _read_subtasks(
     entries: Sequence[SubtaskEntry], objects: JobObjects
-) -> tuple[dict[str, SubtaskMetadata], list[Problem]]:
+) -> tuple[dict[str, SubtaskMetadata], list[DryRunProblem]]:
     """The metadata of all subtasks by the name of its object, and those that cannot be read."""
     names = [objects.shown(entry.metadata.path) for entry in entries]
     try:
@@ -116,14 +116,14 @@ def _read_subtasks(
 
 def _read_readable(
     entries: Sequence[SubtaskEntry], names: Sequence[str], objects: JobObjects
-) -> tuple[dict[str, SubtaskMetadata], list[Problem]]:
+) -> tuple[dict[str, SubtaskMetadata], list[DryRunProblem]]:
     found: dict[str, SubtaskMetadata] = {}
-    problems: list[Problem] = []
+    problems: list[DryRunProblem] = []
     for name, entry in zip(names, entries, strict=True):
         try:
             found[name] = objects.read_subtasks([entry])[0]
         except _STATE_ERRORS as error:
-            problems.append(Problem(None, name, str(error)))
+            problems.append(DryRunProblem(None, name, str(error)))
     return found, problems
 
 
@@ -135,7 +135,7 @@ def _check_forgotten(
         for config in metadata.configs:
             if config.name not in known:
                 known.add(config.name)
-                found.problems.append(Problem(config.name, name, "stored, and not declared any more"))
+                found.problems.append(DryRunProblem(config.name, name, "stored, and not declared any more"))
 
 
 def _check_configs(table: Table, subtasks: dict[str, SubtaskMetadata], found: _Findings) -> bool:
@@ -150,7 +150,7 @@ def _check_configs(table: Table, subtasks: dict[str, SubtaskMetadata], found: _F
         decision = table.compatibility_with(stored)
         if isinstance(decision, Incompatible):
             fits = False
-            found.problems += [Problem(table.name, name, reason) for reason in decision.reasons]
+            found.problems += [DryRunProblem(table.name, name, reason) for reason in decision.reasons]
     return fits
 
 
@@ -171,7 +171,7 @@ def _check_file(table: Table, file: FileRef, found: _Findings) -> None:
     try:
         found.migrated_rows += _migrated_rows(table, file, shown, found.objects)
     except _STATE_ERRORS as error:
-        found.problems.append(Problem(table.name, shown, str(error)))
+        found.problems.append(DryRunProblem(table.name, shown, str(error)))
 
 
 def _migrated_rows(table: Table, file: FileRef, shown: str, objects: JobObjects) -> int:

@@ -19,7 +19,7 @@ from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.keyed.view import KeyedView
 from lakestate.tables.restore import RestoredSubtask, fresh, restored
 from lakestate.tables.time_key.table import TimeKeyTable
-from lakestate.tables.time_key.view import TimeKeyState
+from lakestate.tables.time_key.view import TimeKeyView
 
 V = TypeVar("V", bound=View)
 
@@ -118,9 +118,9 @@ class TableManager:
         """The view of a `GlobalKeyedTable`."""
         return self._view(name, GlobalKeyedTable, GlobalKeyedView)
 
-    def time_key(self, name: str) -> TimeKeyState:
+    def time_key(self, name: str) -> TimeKeyView:
         """The views of a `TimeKeyTable`."""
-        return self._view(name, TimeKeyTable, TimeKeyState)
+        return self._view(name, TimeKeyTable, TimeKeyView)
 
     def apply_compacted(self, compacted: Sequence[CompactedFiles]) -> None:
         """Swap merges in that were done beside the stream. Before any view is used.

@@ -20,7 +20,7 @@ from lakestate.protocol.values import Epoch, FileRef, Generation, TaskInfo
 from lakestate.storage import open_store
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import Table
-from lakestate.tables.dry_run import DryRunReport, Problem, dry_run
+from lakestate.tables.dry_run import DryRunProblem, DryRunReport, dry_run
 from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.migration.migrations import ColumnChanges, RowMigration, migrated_row_count
 from lakestate.tables.runs.files import write_run
@@ -156,14 +156,16 @@ def test_a_declaration_that_does_not_fit_is_listed_with_every_reason(checkpoint:
     checkpoint.subtask(V2)
     other = KeyedTable("users", key="user int", value="n bigint")
     assert checkpoint.tried(other).problems == (
-        Problem("users", name, "key is (user string), declared (user int)"),
-        Problem("users", name, "stored with state version 2, newer than the declared 1: run the newer code"),
+        DryRunProblem("users", name, "key is (user string), declared (user int)"),
+        DryRunProblem(
+            "users", name, "stored with state version 2, newer than the declared 1: run the newer code"
+        ),
     )
 
 
 def test_a_stored_table_must_be_declared_or_dropped(checkpoint: Checkpoint) -> None:
     name = checkpoint.subtask(V1)
-    assert checkpoint.tried().problems == (Problem("users", name, "stored, and not declared any more"),)
+    assert checkpoint.tried().problems == (DryRunProblem("users", name, "stored, and not declared any more"),)
     assert checkpoint.tried(drop=["users"]).is_clean
 
 

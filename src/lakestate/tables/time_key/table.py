@@ -27,7 +27,7 @@ from lakestate.tables.time_key.files import (
     merged_files,
     swapped_in_alive,
 )
-from lakestate.tables.time_key.view import TimeKeyState
+from lakestate.tables.time_key.view import TimeKeyView
 
 
 class TimeKeyTable(RunTable):
@@ -87,9 +87,9 @@ class TimeKeyTable(RunTable):
         before = name_before_all(str(self.config.time_column), steps)
         return compatibility(stored, self.config, self.migrates_from, before)
 
-    def open_view(self, files: TableFiles, context: TableContext) -> TimeKeyState:
+    def open_view(self, files: TableFiles, context: TableContext) -> TimeKeyView:
         """The state that these files hold."""
-        return TimeKeyState(self.layout, files, context, self.upgrade)
+        return TimeKeyView(self.layout, files, context, self.upgrade)
 
     def epoch_checkpointer(
         self, epoch: Epoch, previous: TableFiles, context: TableContext

@@ -63,7 +63,7 @@ class UncachedTimeView(_AppendedView):
     """Rows that are rarely read: kept as they came until another view searches, or the checkpoint."""
 
 
-class TimeKeyState(TimeKeyRows):
+class TimeKeyView(TimeKeyRows):
     """One subtask's rows of a `TimeKeyTable`; ask it for the view that fits the work.
 
     >>> import lakestate.tables.time_key.table as time_key
