@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.cluster_job import ROWS_PER_EPOCH, SEED, STORE
-from tests.support.pipeline_process import JOB, Session
-from tests.support.pipelines import state_rows
-from tests.support.totals import Totals, bids_of, totals_after_each
+from tests.support.spark.cluster_job import ROWS_PER_EPOCH, SEED, STORE
+from tests.support.spark.pipeline_process import JOB, Session
+from tests.support.spark.pipelines import state_rows
+from tests.support.spark.totals import Totals, bids_of, totals_after_each
 
 import lakestate as ls
 from lakestate.config import StoreConfig
 from lakestate.storage import ObjectStore, open_store
 
 if TYPE_CHECKING:
-    from tests.support.standalone_cluster import StandaloneCluster
+    from tests.support.spark.standalone_cluster import StandaloneCluster
 
 # A cluster, and each wait for it, takes several times as long on a machine that is busy otherwise.
 pytestmark = pytest.mark.timeout(900)
@@ -39,7 +39,13 @@ def start(cluster: StandaloneCluster, s3_config: StoreConfig, tmp_path: Path) ->
         cluster.complete()
         store = {"url": s3_config.url, "options": dict(s3_config.options)}
         env = {STORE: json.dumps(store), "TMPDIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
-        command = [sys.executable, "-m", "tests.support.cluster_job", cluster.url, str(tmp_path / "finish")]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.support.spark.cluster_job",
+            cluster.url,
+            str(tmp_path / "finish"),
+        ]
         started.append(Session([*command, *arguments], tmp_path / "driver.log", env))
         return started[-1]
 

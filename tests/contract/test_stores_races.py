@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.racing import Answer, Race, race_processes, race_threads
+from tests.support.storage.racing import Answer, Race, race_processes, race_threads
 
 from lakestate.config import RetryPolicy, StoreConfig
 from lakestate.storage import ObjectStore, Swapped, open_store

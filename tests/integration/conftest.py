@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.support.pipeline_process import QUICK_SPARK, TEST_RUN
 from tests.support.repository import ROOT
+from tests.support.spark.pipeline_process import QUICK_SPARK, TEST_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.support.pipelines import (
+from tests.support.spark.pipelines import (
     events,
     read_stream,
     run_available,
@@ -18,7 +18,7 @@ from tests.support.pipelines import (
     state_rows,
     write_input,
 )
-from tests.support.totals import Totals
+from tests.support.spark.totals import Totals
 
 import lakestate as ls
 from lakestate.config import RetryPolicy

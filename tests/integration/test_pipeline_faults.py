@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.pipelines import (
+from tests.support.spark.pipelines import (
     events,
     read_stream,
     run_available,
@@ -14,7 +14,7 @@ from tests.support.pipelines import (
     state_rows,
     write_input,
 )
-from tests.support.totals import Totals
+from tests.support.spark.totals import Totals
 
 import lakestate as ls
 from lakestate.sinks.formats.parquet.sink import ParquetSink

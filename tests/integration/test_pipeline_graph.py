@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.support.pipelines import (
+from tests.support.spark.pipelines import (
     EVENTS,
     START,
     events,
@@ -22,7 +22,7 @@ from tests.support.pipelines import (
     state_rows,
     write_input,
 )
-from tests.support.totals import Totals
+from tests.support.spark.totals import Totals
 
 import lakestate as ls
 from lakestate.sinks import EventTime

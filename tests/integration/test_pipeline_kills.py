@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.pipeline_process import (
+from tests.support.spark.pipeline_process import (
     DEADLINE_S,
     FINISH,
     JOB,
@@ -29,8 +29,15 @@ from tests.support.pipeline_process import (
     own_python_workers,
     totals_pipeline,
 )
-from tests.support.pipelines import events, read_output, run_available, state_rows, wait_for, write_input
-from tests.support.totals import Totals, totals_after_each
+from tests.support.spark.pipelines import (
+    events,
+    read_output,
+    run_available,
+    state_rows,
+    wait_for,
+    write_input,
+)
+from tests.support.spark.totals import Totals, totals_after_each
 
 import lakestate as ls
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.support.pipelines import (
+from tests.support.spark.pipelines import (
     events,
     read_output,
     read_stream,
@@ -21,7 +21,7 @@ from tests.support.pipelines import (
     wait_for,
     write_input,
 )
-from tests.support.totals import Totals
+from tests.support.spark.totals import Totals
 
 import lakestate as ls
 from lakestate.errors import NotFoundError

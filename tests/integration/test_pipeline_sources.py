@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from tests.support.counting_source import CountingSource
-from tests.support.pipelines import events, read_output, read_stream, write_input
+from tests.support.spark.counting_source import CountingSource
+from tests.support.spark.pipelines import events, read_output, read_stream, write_input
 
 import lakestate as ls
 from lakestate.sinks.formats.parquet.sink import ParquetSink

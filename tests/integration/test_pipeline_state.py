@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.pipelines import (
+from tests.support.spark.pipelines import (
     events,
     read_output,
     read_stream,
@@ -16,7 +16,7 @@ from tests.support.pipelines import (
     wait_for,
     write_input,
 )
-from tests.support.totals import Totals
+from tests.support.spark.totals import Totals
 
 import lakestate as ls
 from lakestate.protocol.metadata import CompletionStatus

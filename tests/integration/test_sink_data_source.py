@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from tests.support.pipelines import run_available, write_input
+from tests.support.spark.pipelines import run_available, write_input
 
 import lakestate as ls
 from lakestate.sinks import EventTime

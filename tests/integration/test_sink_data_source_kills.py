@@ -14,8 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.pipelines import write_input
-from tests.support.sink_query_process import KilledQuery
+from tests.support.spark.pipelines import write_input
+from tests.support.spark.sink_query_process import KilledQuery
 
 pytest.importorskip("pyspark")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.sink_job import SinkJob, expected_rows, numbered_rows
+from tests.support.sinks.sink_job import SinkJob, expected_rows, numbered_rows
 
 from lakestate.sinks.iceberg.catalog import IcebergCatalog
 from lakestate.sinks.iceberg.sink import IcebergSink

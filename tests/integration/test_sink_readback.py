@@ -13,9 +13,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.fuzzing.thrift_compact import CompactReader
 from tests.support.repository import ROOT
-from tests.support.sink_step import SCHEMA, rows_of
-from tests.support.thrift_compact import CompactReader
+from tests.support.sinks.sink_step import SCHEMA, rows_of
 
 from lakestate.sinks.formats.parquet.segment import COMPRESSIONS
 
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("readback")
     for epoch in range(EPOCHS):
         then = "end" if epoch == EPOCHS - 1 else "go on"
-        command = [sys.executable, "-m", "tests.support.sink_step", str(root), str(epoch), then]
+        command = [sys.executable, "-m", "tests.support.sinks.sink_step", str(root), str(epoch), then]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         subprocess.run(command, check=True, cwd=ROOT, env=environment, timeout=120)
     return root

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.sink_job import SCHEMA, SinkJob, expected_rows
+from tests.support.sinks.sink_job import SCHEMA, SinkJob, expected_rows
 
 from lakestate.errors import NotFoundError
 from lakestate.sinks import ParquetSink, Roll

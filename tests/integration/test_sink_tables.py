@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 import pyarrow.dataset as ds
-from tests.support.sink_job import JOB, SCHEMA, SINK, numbered_rows
+from tests.support.sinks.sink_job import JOB, SCHEMA, SINK, numbered_rows
 
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.protocol.values import Epoch, TaskInfo

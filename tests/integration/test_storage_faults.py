@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.fault_proxy import Fault, FaultProxy
+from tests.support.servers.fault_proxy import Fault, FaultProxy
 
 from lakestate.config import RetryPolicy
 from lakestate.errors import OutcomeUnknownError, StorageUnavailableError

@@ -15,7 +15,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support import put_forever, upload_step
+from tests.support.storage import put_forever, upload_step
 
 from lakestate.config import StoreConfig
 from lakestate.storage import ObjectStore, UploadId, open_store

@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.fuzzing import decodes_or_refuses
+from tests.support.fuzzing.hostile_bytes import decodes_or_refuses
+from tests.support.jobs.table_job import TableJob
 from tests.support.repository import ROOT
-from tests.support.table_job import TableJob
 
 import lakestate as ls
 from lakestate.errors import CorruptionError
@@ -35,7 +35,15 @@ ROWS = 20_000_000
 
 def fuzzed(kind: str, seed: int, seconds: float, folder: Path) -> str:
     """Run the fuzzer; its last line. What ended it otherwise is a failure, and names its seed."""
-    command = [sys.executable, "-m", "tests.support.fuzz_files", kind, str(seed), str(seconds), str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.fuzzing.hostile_files",
+        kind,
+        str(seed),
+        str(seconds),
+        str(folder),
+    ]
     # Its address space is bounded, and every thread reserves some: not one for each of many processors.
     few = {"OMP_NUM_THREADS": "2", "MALLOC_ARENA_MAX": "2"}
     env = os.environ | few | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.support.fuzzing import (
+from tests.support.fuzzing.hostile_bytes import (
     FUZZ,
     TEXTS,
     decodes_or_refuses,

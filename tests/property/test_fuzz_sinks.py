@@ -13,9 +13,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.property.test_fuzz_values import DEEP, DEEP_MAP, hostile_packed, packed
-from tests.support.fuzzing import FUZZ, NUMBERS, TEXTS, decodes_or_refuses, mutated, mutated_tree
-from tests.support.iceberg_job import Warehouse
-from tests.support.sink_job import DictView, SinkJob, numbered_rows
+from tests.support.fuzzing.hostile_bytes import (
+    FUZZ,
+    NUMBERS,
+    TEXTS,
+    decodes_or_refuses,
+    mutated,
+    mutated_tree,
+)
+from tests.support.sinks.iceberg_job import Warehouse
+from tests.support.sinks.sink_job import DictView, SinkJob, numbered_rows
 
 from lakestate.config import StoreConfig
 from lakestate.protocol.values import Epoch
@@ -161,7 +168,7 @@ def test_a_sink_goes_on_from_its_state_or_refuses_it(rows: dict[tuple[str, int],
 def context_with(attempt: Any, rows: dict[tuple[str, int], bytes]) -> Any:
     from dataclasses import replace
 
-    from tests.support.sink_job import DictTables
+    from tests.support.sinks.sink_job import DictTables
 
     return replace(attempt.writer._context, tables=DictTables(DictView(rows)))
 

@@ -16,8 +16,8 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.fuzzing import FUZZ, decodes_or_refuses, mutated_message
-from tests.support.table_job import TableJob
+from tests.support.fuzzing.hostile_bytes import FUZZ, decodes_or_refuses, mutated_message
+from tests.support.jobs.table_job import TableJob
 
 import lakestate as ls
 from lakestate.codec import decode_manifest, encode_manifest

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support import fuzz_files
-from tests.support.fuzzing import MEMORY_BYTES_MAX, decodes_or_refuses
+from tests.support.fuzzing import hostile_files as fuzz_files
+from tests.support.fuzzing.hostile_bytes import MEMORY_BYTES_MAX, decodes_or_refuses
 
 from lakestate.errors import CorruptionError
 

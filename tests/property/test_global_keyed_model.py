@@ -14,7 +14,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.support.replicated_operator import ReplicatedOperator
+from tests.support.jobs.replicated_operator import ReplicatedOperator
 
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.support.table_job import EAGER, PARTIAL, TableJob
+from tests.support.jobs.table_job import EAGER, PARTIAL, TableJob
 
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of

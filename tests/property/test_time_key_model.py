@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.support.time_key_job import TimeKeyJob
+from tests.support.jobs.time_key_job import TimeKeyJob
 
 from lakestate.protocol.key_ranges import key_range_of
 from lakestate.storage.cache.run_cache import RunCache

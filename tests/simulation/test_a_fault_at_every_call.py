@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.support.small_job import NotPublishedError, SmallJob, check_promises, fresh_memory
+from tests.support.jobs.small_job import NotPublishedError, SmallJob, check_promises, fresh_memory
 
 from lakestate.coordinator.retain import preview, retain
 from lakestate.coordinator.tags import create_tag

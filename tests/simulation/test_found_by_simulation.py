@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from tests.support.sink_job import JOB, SCHEMA, SinkJob
-from tests.support.small_job import SmallJob, fresh_memory
+from tests.support.jobs.small_job import SmallJob, fresh_memory
+from tests.support.sinks.sink_job import JOB, SCHEMA, SinkJob
 
 from lakestate.coordinator.upkeep import Upkeep
 from lakestate.protocol.compaction import CompactionPolicy

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.support.repository import ROOT
-from tests.support.totals import Totals
+from tests.support.spark.totals import Totals
 
 import lakestate as ls
 from lakestate.errors import InvalidInputError, OperatorError

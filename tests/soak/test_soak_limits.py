@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import xxhash
-from tests.support.table_job import TableJob
+from tests.support.jobs.table_job import TableJob
 from tests.unit.codec.test_codec import FILE
 
 import lakestate as ls

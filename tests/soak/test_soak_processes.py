@@ -18,8 +18,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.support.process_soak import ProcessSoak, SoakReport, expected_output, expected_state
-from tests.support.soak_job import ROWS_PER_EPOCH
+from tests.support.soak.process_soak import ProcessSoak, SoakReport, expected_output, expected_state
+from tests.support.soak.soak_job import ROWS_PER_EPOCH
 
 KILLS_OF_A_JOB = 25
 

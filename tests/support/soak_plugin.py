@@ -51,7 +51,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function):  # type: ignore[no-untyped-
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    fuzzing = sys.modules.get("tests.support.fuzzing")
+    fuzzing = sys.modules.get("tests.support.fuzzing.hostile_bytes")
     if config.getoption("--soak") and fuzzing is not None and fuzzing.TRIED:
         tried = fuzzing.TRIED
         terminalreporter.write_line(f"{tried['inputs']:,} hostile inputs, {tried['refused']:,} refused")

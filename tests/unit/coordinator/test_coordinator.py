@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from tests.support.small_job import SmallJob, check_promises, fresh_memory, outputs, restored
+from tests.support.jobs.small_job import SmallJob, check_promises, fresh_memory, outputs, restored
 
 from lakestate.codec import encode_manifest
 from lakestate.coordinator.claim import check_fence, claim_generation

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.support.clocks import StandingClock
-from tests.support.table_job import EAGER, TableJob
+from tests.support.jobs.table_job import EAGER, TableJob
 
 import lakestate as ls
 from lakestate.coordinator import parquet_backend

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from tests.support.table_job import TableJob
+from tests.support.jobs.table_job import TableJob
 
 import lakestate as ls
 from lakestate.coordinator.tags import create_tag

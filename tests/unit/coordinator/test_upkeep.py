@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.table_job import EAGER
+from tests.support.jobs.table_job import EAGER
 
 import lakestate as ls
 from lakestate.coordinator.compact import compact_operator

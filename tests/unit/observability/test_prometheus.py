@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from tests.support.repository import ROOT
-from tests.support.totals import Totals
+from tests.support.spark.totals import Totals
 
 from lakestate.errors import MissingExtraError
 from lakestate.observability.progress import EpochProgress, StepMetrics

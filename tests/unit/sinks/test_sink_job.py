@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from tests.support.sink_job import JOB, SCHEMA, DictView, SinkJob, expected_rows, numbered_rows
+from tests.support.sinks.sink_job import JOB, SCHEMA, DictView, SinkJob, expected_rows, numbered_rows
 
 from lakestate.config import RetryPolicy
 from lakestate.errors import CorruptionError, InvalidInputError, NotFoundError, StorageUnavailableError

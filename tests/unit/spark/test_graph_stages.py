@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.totals import Totals
+from tests.support.spark.totals import Totals
 
 from lakestate.errors import InvalidInputError
 from lakestate.spark.graph.checks import check_names

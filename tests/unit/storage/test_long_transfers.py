@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from tests.support.http_script import Answer, HttpScript, Request, answer
+from tests.support.servers.http_script import Answer, HttpScript, Request, answer
 
 from lakestate.config import RetryPolicy
 from lakestate.errors import StorageUnavailableError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.support.table_job import TableJob
+from tests.support.jobs.table_job import TableJob
 
 import lakestate as ls
 from lakestate.tables.contract import Table

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.support.older_files import Row, file_rows
+from tests.support.jobs.older_files import Row, file_rows
 
 from lakestate.ambient import SystemAmbient
 from lakestate.codec import encode_subtask

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.table_job import PARTIAL, TableJob
+from tests.support.jobs.table_job import PARTIAL, TableJob
 from tests.unit.codec.test_codec import FILE, SUBTASK
 
 import lakestate as ls

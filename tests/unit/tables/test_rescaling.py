@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.support.table_job import EAGER, TableJob
+from tests.support.jobs.table_job import EAGER, TableJob
 
 import lakestate as ls
 from lakestate.protocol.values import TaskInfo

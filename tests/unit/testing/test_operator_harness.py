@@ -10,8 +10,8 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from tests.support.pipelines import events
-from tests.support.totals import Totals
+from tests.support.spark.pipelines import events
+from tests.support.spark.totals import Totals
 
 import lakestate as ls
 from lakestate.protocol.metadata import CompletionStatus

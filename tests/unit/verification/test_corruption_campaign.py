@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 import pytest
 import xxhash
-from tests.support.corruption_arena import Arena, Target
-from tests.support.corruption_job import (
+from tests.support.corruption.arena import Arena, Target
+from tests.support.corruption.job import (
     JOB,
     OPERATORS,
     ROWS_PER_EPOCH,
@@ -31,8 +31,8 @@ from tests.support.corruption_job import (
     expected_output,
     expected_state,
 )
-from tests.support.mutations_of_bytes import MUTATIONS as WAYS
-from tests.support.mutations_of_bytes import Damage, Original, damage
+from tests.support.corruption.mutations import MUTATIONS as WAYS
+from tests.support.corruption.mutations import Damage, Original, damage
 from tests.support.repository import ROOT
 
 import lakestate as ls

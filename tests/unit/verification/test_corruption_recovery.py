@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.small_job import SmallJob, fresh_memory, restored
+from tests.support.jobs.small_job import SmallJob, fresh_memory, restored
 
 import lakestate as ls
 from lakestate.coordinator.retain import retain

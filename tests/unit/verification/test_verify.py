@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.support.corruption_job import JOB, CorruptionJob, World, built
-from tests.support.small_job import SmallJob, fresh_memory
-from tests.support.table_job import TableJob
+from tests.support.corruption.job import JOB, CorruptionJob, World, built
+from tests.support.jobs.small_job import SmallJob, fresh_memory
+from tests.support.jobs.table_job import TableJob
 
 import lakestate as ls
 from lakestate.coordinator.epoch_plan import decode_pre_commits

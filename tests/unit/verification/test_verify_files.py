@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.support.table_job import TableJob
+from tests.support.jobs.table_job import TableJob
 
 import lakestate as ls
 from lakestate.protocol.metadata import TableConfig

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.sink_job import JOB, Attempt, Rows, SinkJob, expected_rows, numbered_rows
+from tests.support.sinks.sink_job import JOB, Attempt, Rows, SinkJob, expected_rows, numbered_rows
 
 from lakestate.errors import LakestateError
 from lakestate.protocol.values import Epoch

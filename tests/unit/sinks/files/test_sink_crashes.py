@@ -10,7 +10,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.sink_job import Attempt, SinkJob, expected_rows, numbered_rows
+from tests.support.sinks.sink_job import Attempt, SinkJob, expected_rows, numbered_rows
 
 from lakestate.errors import LakestateError
 from lakestate.sinks.files.sink import FileSink

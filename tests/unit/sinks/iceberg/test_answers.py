@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
 from sqlalchemy.exc import OperationalError
-from tests.support.iceberg_job import TABLE, Warehouse
-from tests.support.sink_job import SCHEMA, SinkJob, expected_rows, numbered_rows
+from tests.support.sinks.iceberg_job import TABLE, Warehouse
+from tests.support.sinks.sink_job import SCHEMA, SinkJob, expected_rows, numbered_rows
 
 from lakestate.errors import InvalidInputError, StorageUnavailableError
 from lakestate.sinks.iceberg import answers as iceberg_answers

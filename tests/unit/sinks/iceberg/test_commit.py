@@ -16,8 +16,8 @@ from pyiceberg.exceptions import (
     ServiceUnavailableError,
 )
 from sqlalchemy.exc import OperationalError
-from tests.support.iceberg_job import TABLE, Warehouse
-from tests.support.sink_job import JOB, SCHEMA, Published, SinkJob, expected_rows, numbered_rows
+from tests.support.sinks.iceberg_job import TABLE, Warehouse
+from tests.support.sinks.sink_job import JOB, SCHEMA, Published, SinkJob, expected_rows, numbered_rows
 
 from lakestate.errors import (
     ConflictError,

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, StringType
-from tests.support.iceberg_job import EVERY_EPOCH, NEVER, TABLE, Warehouse
-from tests.support.sink_job import SinkJob
+from tests.support.sinks.iceberg_job import EVERY_EPOCH, NEVER, TABLE, Warehouse
+from tests.support.sinks.sink_job import SinkJob
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 

@@ -15,7 +15,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import GreaterThan
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import LongType
-from tests.support.iceberg_job import NEVER, Warehouse, one_batch
+from tests.support.sinks.iceberg_job import NEVER, Warehouse, one_batch
 
 NESTED = pa.schema(
     [

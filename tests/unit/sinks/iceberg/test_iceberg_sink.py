@@ -11,9 +11,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from tests.support.iceberg_job import NEVER, TABLE, Warehouse
 from tests.support.repository import ROOT
-from tests.support.sink_job import SCHEMA, expected_rows, numbered_rows
+from tests.support.sinks.iceberg_job import NEVER, TABLE, Warehouse
+from tests.support.sinks.sink_job import SCHEMA, expected_rows, numbered_rows
 
 from lakestate.errors import InvalidInputError, MissingExtraError, NotFoundError
 from lakestate.sinks.iceberg import catalog as iceberg_catalog

@@ -15,7 +15,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField
-from tests.support.iceberg_job import NEVER, Warehouse, one_batch
+from tests.support.sinks.iceberg_job import NEVER, Warehouse, one_batch
 
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.iceberg.partition_values import PartitionField

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
-from tests.support.iceberg_job import EVERY_EPOCH, NEVER, TABLE, Warehouse, one_batch
+from tests.support.sinks.iceberg_job import EVERY_EPOCH, NEVER, TABLE, Warehouse, one_batch
 
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.formats.required_values import required_values

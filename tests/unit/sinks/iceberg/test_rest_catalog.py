@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 from pyiceberg.table import Table
-from tests.support.iceberg_job import EVERY_EPOCH, TABLE
-from tests.support.rest_catalog import LOST_ANSWER, RestCatalogServer, rest_catalog
-from tests.support.sink_job import SinkJob, expected_rows, numbered_rows
+from tests.support.servers.rest_catalog import LOST_ANSWER, RestCatalogServer, rest_catalog
+from tests.support.sinks.iceberg_job import EVERY_EPOCH, TABLE
+from tests.support.sinks.sink_job import SinkJob, expected_rows, numbered_rows
 
 import lakestate as ls
 from lakestate.sinks.iceberg.catalog import IcebergCatalog

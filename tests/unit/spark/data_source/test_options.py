@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.support.sink_query import Rows, SinkQuery
+from tests.support.sinks.sink_query import Rows, SinkQuery
 
 import lakestate as ls
 from lakestate.coordinator import job_driver, publish

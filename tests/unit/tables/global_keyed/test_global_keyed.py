@@ -5,7 +5,7 @@ from io import BytesIO
 
 import pyarrow.parquet as pq
 import pytest
-from tests.support.replicated_operator import (
+from tests.support.jobs.replicated_operator import (
     TOTALS,
     ReplicatedOperator,
     operator_with,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.replicated_operator import (
+from tests.support.jobs.replicated_operator import (
     TOTALS,
     ReplicatedOperator,
     operator_with,

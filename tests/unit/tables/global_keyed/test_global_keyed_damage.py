@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.replicated_operator import (
+from tests.support.jobs.replicated_operator import (
     ReplicatedOperator,
     operator_with,
     without_checksum,

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 import numpy as np
 import pytest
-from tests.support.replicated_operator import ReplicatedOperator
+from tests.support.jobs.replicated_operator import ReplicatedOperator
 
 from lakestate.errors import InvalidInputError
 from lakestate.tables.global_keyed.table import GlobalKeyedTable

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.support.replicated_operator import (
+from tests.support.jobs.replicated_operator import (
     TOTALS,
     operator_with,
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.support.table_job import TableJob
+from tests.support.jobs.table_job import TableJob
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError, NotFoundError
 from lakestate.tables.global_keyed.table import GlobalKeyedTable

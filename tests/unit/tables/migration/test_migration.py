@@ -11,7 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.support.older_files import ADA, BOB, EVE, FILE, V1, Row, file_rows, layout_of, refusal, upgraded
+from tests.support.jobs.older_files import (
+    ADA,
+    BOB,
+    EVE,
+    FILE,
+    V1,
+    Row,
+    file_rows,
+    layout_of,
+    refusal,
+    upgraded,
+)
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import TableConfig, TableType

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.older_files import ADA, BOB, EVE, V1, Row, layout_of, refusal, upgraded
+from tests.support.jobs.older_files import ADA, BOB, EVE, V1, Row, layout_of, refusal, upgraded
 
 from lakestate.errors import InvalidInputError
 from lakestate.tables.arrow.schema import columns_of

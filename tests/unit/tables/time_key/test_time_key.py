@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.support.time_key_job import TS, TimeKeyJob, clicks, numbers, rows, scanned, users
+from tests.support.jobs.time_key_job import TS, TimeKeyJob, clicks, numbers, rows, scanned, users
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.key_ranges import key_range_of

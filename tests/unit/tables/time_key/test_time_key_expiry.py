@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from tests.support.table_job import TableJob
-from tests.support.time_key_job import TimeKeyJob, clicks, numbers, rows, scanned, users
+from tests.support.jobs.table_job import TableJob
+from tests.support.jobs.time_key_job import TimeKeyJob, clicks, numbers, rows, scanned, users
 
 from lakestate.errors import IncompatibleStateError
 from lakestate.protocol.metadata import TableFiles, TableType

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.support.pipeline_process import Session, local_spark
+from tests.support.spark.pipeline_process import Session, local_spark
 
 SCHEMA = "n bigint, kind string"
 
@@ -38,7 +38,13 @@ class KilledQuery:
         number = len(self._drivers)
         scratch = self.folder / f"scratch-{number}"
         scratch.mkdir()
-        command = [sys.executable, "-m", "tests.support.sink_query_process", str(self.folder), *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.support.spark.sink_query_process",
+            str(self.folder),
+            *arguments,
+        ]
         env = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "PYSPARK_PYTHON": sys.executable}
         driver = Session(command, self.folder / f"driver-{number}.log", env)
         self._drivers.append(driver)

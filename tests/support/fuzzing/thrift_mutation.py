@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.support.fuzzing import NUMBERS, TEXTS, varint
-from tests.support.thrift_compact import (
+from tests.support.fuzzing.hostile_bytes import NUMBERS, TEXTS, varint
+from tests.support.fuzzing.thrift_compact import (
     BINARY,
     BYTE,
     DOUBLE,

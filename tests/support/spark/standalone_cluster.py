@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 import pyspark
-from tests.support.pipeline_process import DEADLINE_S, QUICK_JVM, Session
+from tests.support.spark.pipeline_process import DEADLINE_S, QUICK_JVM, Session
 
 from lakestate.testing.s3_server import free_ports
 

@@ -24,10 +24,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.support.pipeline_process import JOB, Session
-from tests.support.pipelines import state_rows
-from tests.support.soak_job import ROWS_PER_EPOCH, STORE, NotedTotals, note
-from tests.support.totals import bids_of, totals_after_each
+from tests.support.soak.soak_job import ROWS_PER_EPOCH, STORE, NotedTotals, note
+from tests.support.spark.pipeline_process import JOB, Session
+from tests.support.spark.pipelines import state_rows
+from tests.support.spark.totals import bids_of, totals_after_each
 
 import lakestate as ls
 from lakestate.config import RetryPolicy, StoreConfig
@@ -211,7 +211,7 @@ class ProcessSoak:
             "SPARK_LOCAL_DIRS": str(scratch),
             "PYSPARK_PYTHON": sys.executable,
         }
-        command = [sys.executable, "-m", "tests.support.soak_job", "--seed", str(self.report.seed)]
+        command = [sys.executable, "-m", "tests.support.soak.soak_job", "--seed", str(self.report.seed)]
         self._driver = Session([*command, *arguments], self._folder / f"driver-{number}.log", env)
         self._drivers.append(self._driver)
         self.report.starts += 1

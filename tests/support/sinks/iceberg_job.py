@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import Table
-from tests.support.sink_job import SCHEMA, Rows, SinkJob, numbered_rows
+from tests.support.sinks.sink_job import SCHEMA, Rows, SinkJob, numbered_rows
 
 from lakestate.sinks.iceberg.catalog import IcebergCatalog
 from lakestate.sinks.iceberg.sink import IcebergSink

@@ -13,8 +13,8 @@ from hashlib import shake_128
 from typing import Any
 
 import pyarrow as pa
-from tests.support.pipeline_process import JOB, local_spark
-from tests.support.totals import Totals
+from tests.support.spark.pipeline_process import JOB, local_spark
+from tests.support.spark.totals import Totals
 
 import lakestate as ls
 from lakestate.config import RetryPolicy, StoreConfig

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Self
 
-from tests.support.local_http import LocalHttpServer
+from tests.support.servers.local_http import LocalHttpServer
 
 from lakestate.config import RetryPolicy, StoreConfig
 from lakestate.storage import ObjectStore, open_store

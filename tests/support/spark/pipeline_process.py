@@ -181,7 +181,7 @@ class TotalsJob:
         scratch = self.folder / f"scratch-{number}"
         scratch.mkdir()
         order = scratch / "order"
-        command = [sys.executable, "-m", "tests.support.pipeline_process", str(self.folder), str(order)]
+        command = [sys.executable, "-m", "tests.support.spark.pipeline_process", str(self.folder), str(order)]
         env = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "PYSPARK_PYTHON": sys.executable}
         driver = Driver(command, self.folder / f"driver-{number}.log", env, order)
         self._drivers.append(driver)
@@ -240,8 +240,8 @@ def local_spark() -> Any:
 
 def totals_pipeline(spark: Any, folder: Path, cache_dir: Path | None = None) -> Any:
     """Input files → running totals per user → Parquet, below one folder."""
-    from tests.support.pipelines import read_stream
-    from tests.support.totals import Totals
+    from tests.support.spark.pipelines import read_stream
+    from tests.support.spark.totals import Totals
 
     import lakestate as ls
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from tests.support.corruption_job import JOB, CorruptionJob, World
-from tests.support.mutations_of_bytes import Damage, Original
+from tests.support.corruption.job import JOB, CorruptionJob, World
+from tests.support.corruption.mutations import Damage, Original
 
 import lakestate as ls
 from lakestate.coordinator.retain import references_of

@@ -1,6 +1,6 @@
 """Feeds hostile data files to what reads them, in a process of its own with little memory.
 
-    python -m tests.support.fuzz_files parquet 17 10 /tmp/folder
+    python -m tests.support.fuzzing.hostile_files parquet 17 10 /tmp/folder
 
 Native code reads these files, and a bug in it would end the process: whoever started this one sees
 that, and finds the file that did it in the folder. Whatever runs code or writes elsewhere than in the
@@ -22,9 +22,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
-from tests.support.fuzzing import peak_bytes, watched
-from tests.support.table_job import TableJob
-from tests.support.thrift_mutation import with_changed_footer, with_changed_page_header
+from tests.support.fuzzing.hostile_bytes import peak_bytes, watched
+from tests.support.fuzzing.thrift_mutation import with_changed_footer, with_changed_page_header
+from tests.support.jobs.table_job import TableJob
 
 import lakestate as ls
 from lakestate.errors import LakestateError

@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.pipeline_process import JOB, QUICK_JVM, QUICK_SPARK
-from tests.support.totals import Totals
+from tests.support.spark.pipeline_process import JOB, QUICK_JVM, QUICK_SPARK
+from tests.support.spark.totals import Totals
 
 STORE = "LAKESTATE_TEST_STORE"
 SEED = 11

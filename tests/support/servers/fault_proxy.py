@@ -16,7 +16,7 @@ from enum import Enum
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Self
 
-from tests.support.local_http import LocalHttpServer
+from tests.support.servers.local_http import LocalHttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
