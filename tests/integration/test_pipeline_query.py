@@ -28,7 +28,7 @@ from lakestate.errors import NotFoundError
 from lakestate.protocol.metadata import CompletionStatus, NamedBytes
 from lakestate.sinks.files.committer import FileCommitter
 from lakestate.spark import query as query_module
-from lakestate.spark.checkpoint.offsets import METADATA, rebuild
+from lakestate.spark.checkpoint.offsets import METADATA, rebuild_directory
 from lakestate.testing.faults import Fault, FaultyStore, Hook, Operation
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def two_jvms(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def rebuild_as_another_query(directory: Path, files: Any) -> None:
         another = NamedBytes(METADATA, json.dumps({"id": str(uuid.uuid4())}).encode())
-        rebuild(directory, [another if file.name == METADATA else file for file in files])
+        rebuild_directory(directory, [another if file.name == METADATA else file for file in files])
 
     monkeypatch.setattr(query_module, "rebuild", rebuild_as_another_query)
 

@@ -27,7 +27,7 @@ from lakestate.coordinator.epoch_plan import (
 from lakestate.errors import LakestateError
 from lakestate.protocol.metadata import NamedBytes
 from lakestate.protocol.values import Epoch
-from lakestate.spark.checkpoint.offsets import following, rebuild, source_offsets
+from lakestate.spark.checkpoint.offsets import engine_files_without_batch, rebuild_directory, source_offsets
 from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.global_keyed.python_types import StoredType
 from lakestate.tables.global_keyed.value_codec import EntryCodec
@@ -188,10 +188,10 @@ def named(files: list[tuple[str, bytes]]) -> list[NamedBytes]:
 def test_sparks_files_are_put_back_below_their_directory_or_refused(files: list[tuple[str, bytes]]) -> None:
     kept = named(files)
     decodes_or_refuses(lambda: source_offsets(kept, Epoch(8), 1))
-    decodes_or_refuses(lambda: following(kept, Epoch(9)))
+    decodes_or_refuses(lambda: engine_files_without_batch(kept, Epoch(9)))
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "spark"
-        decodes_or_refuses(lambda: rebuild(root, kept), root)
+        decodes_or_refuses(lambda: rebuild_directory(root, kept), root)
         assert [path.name for path in Path(folder).iterdir()] in ([], ["spark"])
 
 

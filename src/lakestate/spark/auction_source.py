@@ -48,10 +48,10 @@ class AuctionRead:
         """
         return cls(
             kind=AuctionKind.of(options.get("kind", cls.kind)),
-            seed=_number(options, "seed", cls.seed, least=0),
-            rows_per_batch=_number(options, "rowsPerBatch", cls.rows_per_batch, least=1),
-            rows=_number(options, "rows", 0, least=0) if "rows" in options else None,
-            partitions=_number(options, "partitions", cls.partitions, least=1),
+            seed=_parse_number(options, "seed", cls.seed, least=0),
+            rows_per_batch=_parse_number(options, "rowsPerBatch", cls.rows_per_batch, least=1),
+            rows=_parse_number(options, "rows", 0, least=0) if "rows" in options else None,
+            partitions=_parse_number(options, "partitions", cls.partitions, least=1),
         )
 
 
@@ -152,7 +152,7 @@ class AuctionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield house.rows(self._read.kind, first, min(first + ARROW_ROWS, partition.stop))
 
 
-def _number(options: Mapping[str, Any], name: str, default: int, *, least: int) -> int:
+def _parse_number(options: Mapping[str, Any], name: str, default: int, *, least: int) -> int:
     text = str(options.get(name, default))
     if not text.isdecimal() or int(text) < least:
         raise InvalidInputError(

@@ -22,9 +22,9 @@ from lakestate.runtime.sink_step import clean_up_of, committer_of
 from lakestate.sinks.sink import Sink
 from lakestate.spark.checkpoint.directory import SparkDirectory
 from lakestate.spark.execution.compaction import SparkCompactor
-from lakestate.spark.execution.partition_shuffle import shuffled_for
+from lakestate.spark.execution.partition_shuffle import add_partition_shuffle
 from lakestate.spark.graph.checks import check_names, check_stored, check_types, tables_of
-from lakestate.spark.graph.compiled import CompiledPipeline, compiled
+from lakestate.spark.graph.compiled import CompiledPipeline, compile_pipeline
 from lakestate.spark.graph.nodes import (
     ApplyNode,
     ConnectNode,
@@ -74,7 +74,7 @@ class Stream:
 
     def sink(self, sink_id: str, sink: Sink) -> None:
         """Write these rows, exactly once."""
-        self._graph.add(SinkNode(shuffled_for(sink, self._graph, self._node), sink_id, sink))
+        self._graph.add(SinkNode(add_partition_shuffle(sink, self._graph, self._node), sink_id, sink))
 
 
 class SourceStream(Stream):
@@ -188,7 +188,7 @@ class Pipeline:
         `spark_checkpoint` is a local directory, in which Spark's own logs get a folder as long as
         the query runs: a cache that is rebuilt.
         """
-        trigger = _checked_trigger(trigger)
+        trigger = _require_trigger(trigger)
         check_names(self._graph)
         session = self._graph.sources[0].frame.sparkSession
         check_session(session)
@@ -196,7 +196,7 @@ class Pipeline:
         check_types(self._graph, schemas)
         # Before the job is claimed: what cannot run must not stop the driver that runs.
         self._check_stored(self._backend.newest_checkpoint(self._job_id), drop)
-        pipeline = compiled(self._graph, schemas, self._parallelism, self._backend)
+        pipeline = compile_pipeline(self._graph, schemas, self._parallelism, self._backend)
         check_speculation(session, pipeline)
         driver = self._driver(pipeline)
         directory = SparkDirectory(None if spark_checkpoint is None else Path(spark_checkpoint), self._job_id)
@@ -231,7 +231,7 @@ class Pipeline:
             check_stored(self._graph, manifest, self._backend.objects(self._job_id), drop)
 
 
-def _checked_trigger(trigger: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _require_trigger(trigger: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if trigger is None:
         return {"processingTime": "0 seconds"}
     if len(trigger) != 1 or next(iter(trigger)) not in _TRIGGERS:

@@ -20,9 +20,9 @@ from lakestate.observability.progress import EpochListener, EpochProgress
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.values import Epoch
 from lakestate.spark.checkpoint.directory import SparkDirectory
-from lakestate.spark.checkpoint.offsets import has_offsets, rebuild
+from lakestate.spark.checkpoint.offsets import has_offsets, rebuild_directory
 from lakestate.spark.execution.epoch_runner import EpochRunner
-from lakestate.spark.graph.compiled import CompiledPipeline, combined_source
+from lakestate.spark.graph.compiled import CompiledPipeline, combine_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +70,7 @@ class PipelineQuery:
         self._is_prepared = False
         self._failure: BaseException | None = None
         self._last: EpochProgress | None = None
-        self._spark_query = self._launched()
+        self._spark_query = self._launch()
         self._watcher = Thread(target=self._watch, name="lakestate-query", daemon=True)
         self._watcher.start()
 
@@ -127,7 +127,7 @@ class PipelineQuery:
         if self._failure is not None:
             raise self._failure
         try:
-            with self._epoch_lock, _settings_of(self._pipeline.schemas.session):
+            with self._epoch_lock, _use_settings(self._pipeline.schemas.session):
                 # An epoch before the first batch would have no offsets to go on from, and Spark
                 # would begin with a batch whose epoch is taken.
                 self._starts_again = self._driver.parent is not None or self._driver.look_again() is not None
@@ -139,12 +139,12 @@ class PipelineQuery:
             raise
         self._is_drained = True
 
-    def _launched(self) -> StreamingQuery:
+    def _launch(self) -> StreamingQuery:
         """Start Spark's query where the newest epoch ends."""
         parent = self._driver.parent
-        rebuild(self._directory.path, () if parent is None else parent.engine_files)
+        rebuild_directory(self._directory.path, () if parent is None else parent.engine_files)
         return (
-            combined_source(self._pipeline.graph)
+            combine_sources(self._pipeline.graph)
             .writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", self._directory.path.as_uri())
             .trigger(**self._trigger)
@@ -172,7 +172,7 @@ class PipelineQuery:
         try:
             outcome = self._driver.run_epoch(epoch, run, then_stop=batch is None)
             if isinstance(outcome, AlreadyPublished):
-                raise _out_of_step(self._driver.parent, epoch)
+                raise _out_of_step_error(self._driver.parent, epoch)
             if isinstance(outcome, StartAgain):
                 self._starts_again = True
             if isinstance(outcome, EpochFinished):
@@ -215,10 +215,10 @@ class PipelineQuery:
                     return
                 self._starts_again = False
                 self._is_prepared = False
-                self._spark_query = self._launched()
+                self._spark_query = self._launch()
 
 
-def _out_of_step(newest: Manifest | None, epoch: Epoch) -> IncompatibleStateError:
+def _out_of_step_error(newest: Manifest | None, epoch: Epoch) -> IncompatibleStateError:
     """Spark's directory is made to go on after the newest epoch, so no batch of it comes twice."""
     assert newest is not None, "what is published has a manifest"
     return IncompatibleStateError(
@@ -234,7 +234,7 @@ def _out_of_step(newest: Manifest | None, epoch: Epoch) -> IncompatibleStateErro
 
 
 @contextmanager
-def _settings_of(session: SparkSession) -> Iterator[None]:
+def _use_settings(session: SparkSession) -> Iterator[None]:
     """Our settings for the last epoch. Without a batch before it, its session is the user's."""
     before = {name: str(session.conf.get(name)) for name in SESSION_SETTINGS}
     _set_all(session, SESSION_SETTINGS)

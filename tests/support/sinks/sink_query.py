@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from lakestate.spark.data_source.source import LakestateDataSource, SinkWriter, WrittenMessage
+from lakestate.spark.data_source.source import BatchWriter, LakestateDataSource, WrittenMessage
 
 Rows = Sequence[pa.RecordBatch]
 
@@ -66,7 +66,7 @@ class SinkQuery:
             "spark.jobGroup.id": self.run_id,
         }
         try:
-            writer: SinkWriter = pickle.loads(planned)
+            writer: BatchWriter = pickle.loads(planned)
             return pickle.loads(pickle.dumps(writer.write(iter(rows))))
         finally:
             TaskContext._setTaskContext(None)

@@ -11,7 +11,7 @@ import pytest
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.metadata import NamedBytes
 from lakestate.spark.checkpoint.directory import SparkDirectory
-from lakestate.spark.checkpoint.offsets import rebuild
+from lakestate.spark.checkpoint.offsets import rebuild_directory
 
 LEFT_BEHIND = """
 import os, signal, sys
@@ -53,7 +53,7 @@ def test_what_a_killed_driver_left_is_removed_by_the_next_and_nothing_else_is(tm
 
 def test_a_folder_in_use_stays_when_its_job_starts_on_the_host_again(tmp_path: Path) -> None:
     live = SparkDirectory(tmp_path, "totals")
-    rebuild(live.path, [NamedBytes("metadata", b"{}")])
+    rebuild_directory(live.path, [NamedBytes("metadata", b"{}")])
     SparkDirectory(tmp_path, "totals").remove()
     assert [path.name for path in live.path.iterdir()] == ["metadata"]
     live.remove()

@@ -12,9 +12,9 @@ from lakestate.protocol.metadata import Manifest, SourceOffsets
 from lakestate.protocol.values import Epoch, Generation
 from lakestate.spark.checkpoint.offsets import (
     COMMITTED_BATCH,
-    engine_files,
-    following,
-    rebuild,
+    engine_files_without_batch,
+    read_engine_files,
+    rebuild_directory,
     source_offsets,
 )
 
@@ -102,12 +102,12 @@ CASES = {
 @pytest.mark.parametrize("sources", CASES.values(), ids=CASES)
 def test_offsets_come_back_byte_by_byte_through_the_manifest(tmp_path: Path, sources: list[str]) -> None:
     epoch = Epoch.of_batch(BATCH)
-    files = engine_files(checkpoint(tmp_path / "before", *sources), epoch)
+    files = read_engine_files(checkpoint(tmp_path / "before", *sources), epoch)
     read = source_offsets(files, epoch, len(sources))
     assert read == sources
     manifest = stored_and_read(files, read)
     assert [source.offsets for source in manifest.sources] == sources
-    rebuild(tmp_path / "after", manifest.engine_files)
+    rebuild_directory(tmp_path / "after", manifest.engine_files)
     expected = contents(tmp_path / "before") | {f"commits/{BATCH}": COMMITTED_BATCH}
     del expected[f"offsets/.{BATCH}.crc"]
     assert contents(tmp_path / "after") == expected
@@ -115,17 +115,17 @@ def test_offsets_come_back_byte_by_byte_through_the_manifest(tmp_path: Path, sou
 
 def test_a_draining_epoch_repeats_the_offsets_of_the_one_before(tmp_path: Path) -> None:
     sources = [kafka_offsets(500), kafka_offsets(900)]
-    files = engine_files(checkpoint(tmp_path, *sources), Epoch.of_batch(BATCH))
-    drained = following(files, Epoch.of_batch(BATCH + 1))
+    files = read_engine_files(checkpoint(tmp_path, *sources), Epoch.of_batch(BATCH))
+    drained = engine_files_without_batch(files, Epoch.of_batch(BATCH + 1))
     assert source_offsets(drained, Epoch.of_batch(BATCH + 1), 2) == sources
-    rebuild(tmp_path, drained)
+    rebuild_directory(tmp_path, drained)
     found = contents(tmp_path)
     assert found[f"offsets/{BATCH + 1}"] == found[f"offsets/{BATCH}"] == offset_log(*sources)
     assert found["sources/0/0"] == b"\0v1\n" + kafka_offsets(0).encode()
 
 
 def test_the_offsets_of_a_source_are_the_json_that_people_know(tmp_path: Path) -> None:
-    files = engine_files(checkpoint(tmp_path, kafka_offsets(500)), Epoch.of_batch(BATCH))
+    files = read_engine_files(checkpoint(tmp_path, kafka_offsets(500)), Epoch.of_batch(BATCH))
     assert json.loads(source_offsets(files, Epoch.of_batch(BATCH), 1)[0]) == {
         "orders.eu-west_0": {"0": 500, "1": 501, "2": 502},
         "orders.eu-west_1": {"0": 1500, "1": 1501, "2": 1502},

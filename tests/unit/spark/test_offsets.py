@@ -13,9 +13,9 @@ from lakestate.protocol.metadata import NamedBytes
 from lakestate.protocol.values import Epoch
 from lakestate.spark.checkpoint.offsets import (
     COMMITTED_BATCH,
-    engine_files,
-    following,
-    rebuild,
+    engine_files_without_batch,
+    read_engine_files,
+    rebuild_directory,
     source_offsets,
 )
 
@@ -51,7 +51,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 class TestKeeping:
     def test_only_what_the_next_batch_needs_is_kept(self, directory: Path) -> None:
-        found = {file.name: file.data for file in engine_files(directory, Epoch.of_batch(12))}
+        found = {file.name: file.data for file in read_engine_files(directory, Epoch.of_batch(12))}
         assert found == {
             "metadata": b'{"id":"x"}',
             "offsets/11": offsets('{"logOffset":11}'),
@@ -66,16 +66,16 @@ class TestKeeping:
 
     def test_a_directory_without_the_batch_is_no_checkpoint_of_it(self, directory: Path) -> None:
         with pytest.raises(CorruptionError, match="offsets/13"):
-            engine_files(directory, Epoch.of_batch(13))
+            read_engine_files(directory, Epoch.of_batch(13))
 
     def test_rebuilding_leaves_exactly_what_was_kept(self, directory: Path) -> None:
-        files = engine_files(directory, Epoch.of_batch(12))
+        files = read_engine_files(directory, Epoch.of_batch(12))
         (directory / "offsets/99").write_bytes(b"of another life")
-        rebuild(directory, files)
+        rebuild_directory(directory, files)
         assert contents(directory) == {file.name: file.data for file in files}
 
     def test_rebuilding_from_nothing_leaves_an_empty_directory(self, directory: Path) -> None:
-        rebuild(directory, ())
+        rebuild_directory(directory, ())
         assert contents(directory) == {}
 
     def test_rebuilding_keeps_the_folder_itself_whose_lock_says_that_it_is_in_use(
@@ -84,13 +84,13 @@ class TestKeeping:
         (directory / "link").symlink_to(tmp_path)
         # Held open, as by whoever locks it: another folder cannot get its number.
         descriptor = os.open(directory, os.O_RDONLY)
-        rebuild(directory, [NamedBytes("metadata", b"{}")])
+        rebuild_directory(directory, [NamedBytes("metadata", b"{}")])
         assert os.path.samestat(os.fstat(descriptor), directory.stat())
         os.close(descriptor)
         assert [path.name for path in directory.iterdir()] == ["metadata"]
 
     def test_a_folder_that_is_not_there_is_made(self, tmp_path: Path) -> None:
-        rebuild(tmp_path / "a" / "b", [NamedBytes("metadata", b"{}")])
+        rebuild_directory(tmp_path / "a" / "b", [NamedBytes("metadata", b"{}")])
         assert contents(tmp_path / "a" / "b") == {"metadata": b"{}"}
 
 
@@ -99,36 +99,36 @@ class TestALogOfASource:
 
     @pytest.mark.parametrize("lost", ["sources/0/10", "sources/0/9.compact"])
     def test_one_that_is_gone_since_the_epoch_before_is_missed(self, directory: Path, lost: str) -> None:
-        before = engine_files(directory, Epoch.of_batch(11))
+        before = read_engine_files(directory, Epoch.of_batch(11))
         (directory / lost).unlink()
         with pytest.raises(CorruptionError, match=f"lost a log of a source: .*/{lost}"):
-            engine_files(directory, Epoch.of_batch(12), before)
+            read_engine_files(directory, Epoch.of_batch(12), before)
 
     def test_all_of_them_are_missed(self, directory: Path) -> None:
-        before = engine_files(directory, Epoch.of_batch(11))
+        before = read_engine_files(directory, Epoch.of_batch(11))
         shutil.rmtree(directory / "sources")
         with pytest.raises(CorruptionError, match="lost a log of a source"):
-            engine_files(directory, Epoch.of_batch(12), before)
+            read_engine_files(directory, Epoch.of_batch(12), before)
 
     def test_those_that_a_later_one_sums_up_may_go(self, directory: Path) -> None:
-        before = engine_files(directory, Epoch.of_batch(11))
+        before = read_engine_files(directory, Epoch.of_batch(11))
         for name in ("9.compact", "10", "11", "12"):
             (directory / "sources/0" / name).unlink()
         (directory / "sources/0/12.compact").write_bytes(b"v1\n0 to 12")
-        after = engine_files(directory, Epoch.of_batch(12), before)
+        after = read_engine_files(directory, Epoch.of_batch(12), before)
         assert [file.name for file in after if file.name.startswith("sources/")] == ["sources/0/12.compact"]
 
 
 class TestAnEpochWithoutABatch:
     def test_it_stands_for_a_batch_that_read_nothing_more(self, directory: Path) -> None:
-        files = engine_files(directory, Epoch.of_batch(12))
-        found = {file.name: file.data for file in following(files, Epoch.of_batch(13))}
+        files = read_engine_files(directory, Epoch.of_batch(12))
+        found = {file.name: file.data for file in engine_files_without_batch(files, Epoch.of_batch(13))}
         kept = {file.name: file.data for file in files}
         del kept["offsets/11"], kept["commits/11"]
         assert found == {**kept, "offsets/13": kept["offsets/12"], "commits/13": COMMITTED_BATCH}
 
     def test_the_first_epoch_of_a_job_has_nothing_to_follow(self) -> None:
-        assert following((), Epoch(1)) == ()
+        assert engine_files_without_batch((), Epoch(1)) == ()
 
 
 class TestSourceOffsets:

@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 import lakestate as ls
 from lakestate.sinks import EventTime
 from lakestate.sinks.partitioning.partitioner import Partitioning
-from lakestate.spark.execution.partition_shuffle import micros_sql, shuffle_expressions, shuffled_for
+from lakestate.spark.execution.partition_shuffle import add_partition_shuffle, micros_sql, shuffle_expressions
 from lakestate.spark.graph.nodes import Graph, ShuffleNode, SourceNode
 
 SCHEMA = StructType(
@@ -51,7 +51,9 @@ def test_rows_of_one_path_have_one_value(by: tuple[Any, ...], event_time: str | 
 
 def test_a_sink_that_does_not_ask_takes_rows_as_they_come() -> None:
     graph, node = Graph(), source(None)
-    assert shuffled_for(ls.ParquetSink("memory://out", partition_by=["country"]), graph, node) is node
+    assert (
+        add_partition_shuffle(ls.ParquetSink("memory://out", partition_by=["country"]), graph, node) is node
+    )
     assert graph.nodes == []
 
 
@@ -60,7 +62,7 @@ def test_a_sink_that_asks_gets_a_shuffle_by_its_partitions() -> None:
     sink = ls.JsonLinesSink(
         "memory://out", partition_by=["country", EventTime("%Y-%m")], shuffle_by_partition=True
     )
-    found = shuffled_for(sink, graph, node)
+    found = add_partition_shuffle(sink, graph, node)
     assert isinstance(found, ShuffleNode)
     assert graph.nodes == [found]
     assert found.parent is node
@@ -69,10 +71,12 @@ def test_a_sink_that_asks_gets_a_shuffle_by_its_partitions() -> None:
 
 def test_a_shuffle_by_no_partition_is_refused() -> None:
     with pytest.raises(ls.InvalidInputError, match="no partitions"):
-        shuffled_for(ls.ParquetSink("memory://out", shuffle_by_partition=True), Graph(), source(None))
+        add_partition_shuffle(
+            ls.ParquetSink("memory://out", shuffle_by_partition=True), Graph(), source(None)
+        )
 
 
 def test_a_shuffle_by_event_time_needs_one() -> None:
     sink = ls.ParquetSink("memory://out", partition_by=[EventTime("%Y")], shuffle_by_partition=True)
     with pytest.raises(ls.InvalidInputError, match="the stream has none"):
-        shuffled_for(sink, Graph(), source(None))
+        add_partition_shuffle(sink, Graph(), source(None))

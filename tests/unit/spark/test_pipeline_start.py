@@ -27,7 +27,7 @@ def test_a_sink_that_cannot_commit_leaves_no_folder_of_spark_behind(
     for name in ("check_session", "check_types", "check_speculation", "Schemas"):
         monkeypatch.setattr(pipelines, name, lambda *args: None)
     ready = SimpleNamespace(steps={"out": 1}, schemas=None)
-    monkeypatch.setattr(pipelines, "compiled", lambda *args: ready)
+    monkeypatch.setattr(pipelines, "compile_pipeline", lambda *args: ready)
     frame: Any = SimpleNamespace(isStreaming=True, sparkSession=None)
     drawn = ls.Pipeline("job", f"file://{tmp_path}/state", cache_dir=tmp_path / "cache")
     drawn.source(frame).sink("out", Unreachable(f"file://{tmp_path}/out"))

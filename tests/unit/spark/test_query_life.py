@@ -135,7 +135,7 @@ AGAIN = StartAgain(SimpleNamespace())  # type: ignore[arg-type]
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
     spark = Spark()
-    monkeypatch.setattr(query_module, "combined_source", lambda graph: spark)
+    monkeypatch.setattr(query_module, "combine_sources", lambda graph: spark)
     return spark
 
 
@@ -187,7 +187,7 @@ class TestStartingAgain:
     ) -> None:
         stoppers: list[threading.Thread] = []
         is_started = threading.Event()
-        rebuild = query_module.rebuild
+        rebuild = query_module.rebuild_directory
 
         def stopped_meanwhile(directory: Path, files: Any) -> None:
             rebuild(directory, files)
@@ -196,7 +196,7 @@ class TestStartingAgain:
                 stoppers.append(threading.Thread(target=lambda: running.stop()))
                 stoppers[0].start()
 
-        monkeypatch.setattr(query_module, "rebuild", stopped_meanwhile)
+        monkeypatch.setattr(query_module, "rebuild_directory", stopped_meanwhile)
         running = query(Driver(AGAIN), batches=1)
         is_started.set()
         assert ends(running)
@@ -207,14 +207,14 @@ class TestStartingAgain:
     def test_a_launch_that_fails_is_the_reason_that_is_told(
         self, query: Start, spark: Spark, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        rebuild = query_module.rebuild
+        rebuild = query_module.rebuild_directory
 
         def failing(directory: Path, files: Any) -> None:
             if spark.launched:
                 raise OSError("no space for Spark's logs")
             rebuild(directory, files)
 
-        monkeypatch.setattr(query_module, "rebuild", failing)
+        monkeypatch.setattr(query_module, "rebuild_directory", failing)
         running = query(Driver(AGAIN), batches=1)
         with pytest.raises(OSError, match="no space for Spark's logs"):
             ends(running)

@@ -39,7 +39,7 @@ class SparkDirectory:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _sweep(folder, prefix)
-            self.path, self._descriptor = _locked_folder(folder, prefix)
+            self.path, self._descriptor = _create_locked_folder(folder, prefix)
         except OSError as error:
             raise InvalidInputError(
                 "Spark's logs cannot be kept there",
@@ -56,11 +56,11 @@ class SparkDirectory:
             os.close(descriptor)
 
 
-def _locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
+def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with suppress(FileNotFoundError, BlockingIOError):
-            descriptor = _locked(path)
+            descriptor = _lock(path)
             if path.exists():
                 return path, descriptor
             # Taken for a leftover in the moment before it was locked.
@@ -73,12 +73,12 @@ def _sweep(parent: Path, prefix: str) -> None:
     for path in parent.glob(f"{prefix}{'?' * RANDOM_CHARS}"):
         # Another user's folder, or one that is gone meanwhile, is none of our business.
         with suppress(OSError):
-            descriptor = _locked(path)
+            descriptor = _lock(path)
             shutil.rmtree(path, ignore_errors=True)
             os.close(descriptor)
 
 
-def _locked(path: Path) -> int:
+def _lock(path: Path) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

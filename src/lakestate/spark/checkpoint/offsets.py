@@ -22,7 +22,9 @@ COMMITTED_BATCH = b'v1\n{"nextBatchWatermarkMs":0}'
 _COMPACTED = re.compile(r"(\d+)\.compact")
 
 
-def engine_files(directory: Path, epoch: Epoch, before: Sequence[NamedBytes] = ()) -> tuple[NamedBytes, ...]:
+def read_engine_files(
+    directory: Path, epoch: Epoch, before: Sequence[NamedBytes] = ()
+) -> tuple[NamedBytes, ...]:
     """What Spark needs to go on after this epoch, read from its checkpoint directory.
 
     Called while the batch of the epoch runs: its offsets are written, its commit is not. `before`
@@ -60,7 +62,7 @@ def _refuse_state_of_spark(directory: Path) -> None:
         )
 
 
-def following(files: Sequence[NamedBytes], epoch: Epoch) -> tuple[NamedBytes, ...]:
+def engine_files_without_batch(files: Sequence[NamedBytes], epoch: Epoch) -> tuple[NamedBytes, ...]:
     """The files for an epoch without a batch of Spark's: it has read nothing more than its parent.
 
     Spark does the same when it runs a batch without new data.
@@ -76,9 +78,9 @@ def following(files: Sequence[NamedBytes], epoch: Epoch) -> tuple[NamedBytes, ..
     return tuple(NamedBytes(name, data) for name, data in found.items())
 
 
-def rebuild(directory: Path, files: Sequence[NamedBytes]) -> None:
+def rebuild_directory(directory: Path, files: Sequence[NamedBytes]) -> None:
     """Make the directory hold exactly these files. What was there is a cache, and may be older."""
-    _empty(directory)
+    _clear_directory(directory)
     for file in files:
         path = directory / file.name
         try:
@@ -92,7 +94,7 @@ def rebuild(directory: Path, files: Sequence[NamedBytes]) -> None:
             ) from cause
 
 
-def _empty(directory: Path) -> None:
+def _clear_directory(directory: Path) -> None:
     """The folder itself stays: another in its place would not have the lock that keeps it alive."""
     directory.mkdir(parents=True, exist_ok=True)
     for path in list(directory.iterdir()):
@@ -133,7 +135,7 @@ def _source_logs(directory: Path) -> Iterator[NamedBytes]:
     """The logs that sources keep of what they have seen, without what a later file sums up."""
     for log in sorted((directory / "sources").glob("*")):
         files = {path.name: path for path in log.iterdir() if path.is_file() and _is_log(path.name)}
-        summed_up = _summed_up(files)
+        summed_up = _last_compacted_number(files)
         for name, path in sorted(files.items()):
             if not name.isdigit() or int(name) > summed_up:
                 yield NamedBytes(f"sources/{log.name}/{name}", path.read_bytes())
@@ -147,7 +149,9 @@ def _refuse_lost_logs(directory: Path, before: Sequence[NamedBytes], logs: Seque
         if not folder.startswith("sources/") or file.name in found:
             continue
         number = name.removesuffix(".compact")
-        summed_up = _summed_up(each.rpartition("/")[2] for each in found if each.startswith(f"{folder}/"))
+        summed_up = _last_compacted_number(
+            each.rpartition("/")[2] for each in found if each.startswith(f"{folder}/")
+        )
         if not number.isdigit() or int(number) > summed_up:
             raise CorruptionError(
                 "Spark's checkpoint directory has lost a log of a source",
@@ -157,7 +161,7 @@ def _refuse_lost_logs(directory: Path, before: Sequence[NamedBytes], logs: Seque
             )
 
 
-def _summed_up(names: Iterable[str]) -> int:
+def _last_compacted_number(names: Iterable[str]) -> int:
     """The number of the last log that sums up those before it."""
     return max((int(match[1]) for name in names if (match := _COMPACTED.fullmatch(name))), default=-1)
 

@@ -79,13 +79,13 @@ def commit_batch(job: OpenedJob, written: Sequence[WrittenPartition], batch_id: 
     driver = _driver(job, newest, [part.writer for part in written], batch)
     try:
         driver.start()
-        if _holds(driver.parent, batch, job.state):
+        if _has_batch(driver.parent, batch, job.state):
             return
         if {part.parent for part in written} != {epoch_id(driver.parent)}:
-            raise _overtaken(job, driver.parent)
+            raise _overtaken_error(job, driver.parent)
         outcome = driver.run_epoch(driver.next_epoch(), lambda plan: _result(job, plan, written, batch))
-        if not isinstance(outcome, EpochFinished) and not _holds(driver.parent, batch, job.state):
-            raise _overtaken(job, driver.parent)
+        if not isinstance(outcome, EpochFinished) and not _has_batch(driver.parent, batch, job.state):
+            raise _overtaken_error(job, driver.parent)
     finally:
         driver.stop()
 
@@ -109,22 +109,22 @@ def finish_files(**options: Any) -> list[str]:
             object_name=f"{read.state.url}/{read.job_id}",
             action="give the same checkpointLocation, or stateLocation and jobId, as the query has",
         )
-    job = OpenedJob(read, _stored_schema(newest))
+    job = OpenedJob(read, _row_schema(newest))
     # Before the job is claimed: what cannot be finished so must not stop a query that runs.
     job.check()
-    reached = BatchPosition.reached_by(newest)
+    reached = BatchPosition.from_manifest(newest)
     driver = _driver(job, newest, (), None)
     try:
         driver.start()
         if epoch_id(driver.parent) != epoch_id(newest):
-            raise _not_finished(job, driver.parent)
+            raise _still_open_error(job, driver.parent)
         if not writers_with_open_files(newest):
             return []
         outcome = driver.run_epoch(
             driver.next_epoch(), lambda plan: _result(job, plan, (), reached), then_stop=True
         )
         if not isinstance(outcome, EpochFinished):
-            raise _not_finished(job, driver.parent)
+            raise _still_open_error(job, driver.parent)
     finally:
         driver.stop()
     assert driver.parent is not None
@@ -193,7 +193,7 @@ def _driver(
 def _is_upkeep_due(newest: Manifest | None, batch: BatchPosition | None) -> bool:
     if newest is None or batch is None:
         return batch is None
-    is_first_of_run = BatchPosition.reached_by(newest).run_id != batch.run_id
+    is_first_of_run = BatchPosition.from_manifest(newest).run_id != batch.run_id
     return is_first_of_run or newest.epoch.next() % UPKEEP_EPOCHS == 0
 
 
@@ -210,17 +210,17 @@ def _pre_commits(manifest: Manifest) -> list[PreCommit]:
     ]
 
 
-def _holds(manifest: Manifest | None, batch: BatchPosition, state: str) -> bool:
+def _has_batch(manifest: Manifest | None, batch: BatchPosition, state: str) -> bool:
     if manifest is None:
         return False
-    reached = BatchPosition.reached_by(manifest)
+    reached = BatchPosition.from_manifest(manifest)
     if (reached.query_id, reached.batch_id) != (batch.query_id, batch.batch_id):
         return False
     check_same_plan(reached, batch, state)
     return True
 
 
-def _stored_schema(manifest: Manifest) -> pa.Schema:
+def _row_schema(manifest: Manifest) -> pa.Schema:
     data = next((file.data for file in manifest.engine_files if file.name == SCHEMA_FILE), None)
     try:
         return pa.ipc.read_schema(pa.py_buffer(data or b""))
@@ -233,25 +233,25 @@ def _stored_schema(manifest: Manifest) -> pa.Schema:
         ) from cause
 
 
-def _overtaken(job: OpenedJob, newest: Manifest | None) -> ConflictError:
+def _overtaken_error(job: OpenedJob, newest: Manifest | None) -> ConflictError:
     return ConflictError(
         "another driver has published an epoch since this batch was planned",
         object_name=job.state,
-        found=_shown(newest),
+        found=_epoch_text(newest),
         action="let only one query write with this state; start it again, and the batch is written again",
     )
 
 
-def _not_finished(job: OpenedJob, newest: Manifest | None) -> ConflictError:
+def _still_open_error(job: OpenedJob, newest: Manifest | None) -> ConflictError:
     return ConflictError(
         "a query has published a batch while its files were to be finished; they are still open",
         object_name=job.state,
-        found=_shown(newest),
+        found=_epoch_text(newest),
         action="stop the query, and finish them again",
     )
 
 
-def _shown(newest: Manifest | None) -> str:
+def _epoch_text(newest: Manifest | None) -> str:
     return "no epoch" if newest is None else f"epoch {newest.epoch} of generation {newest.generation}"
 
 

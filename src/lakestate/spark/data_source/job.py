@@ -53,14 +53,13 @@ class SinkJob:
         """The sink that the options describe, for rows of a schema."""
         return cls(tuple(sorted(options.items())), schema.serialize().to_pybytes())
 
-    @property
-    def opened(self) -> OpenedJob:
+    def open(self) -> OpenedJob:
         """The job in this process, which keeps it, and its connections, for later batches."""
-        return _opened(self)
+        return _open_job(self)
 
 
 @lru_cache(JOBS_KEPT)
-def _opened(job: SinkJob) -> OpenedJob:
+def _open_job(job: SinkJob) -> OpenedJob:
     return OpenedJob(DataSourceOptions.of(dict(job.options)), pa.ipc.read_schema(pa.py_buffer(job.schema)))
 
 
@@ -116,7 +115,7 @@ class OpenedJob:
         checkpoint = self.options.checkpoint
         return None if checkpoint is None else open_store(checkpoint)
 
-    def planned(self) -> BatchPlan:
+    def plan_batch(self) -> BatchPlan:
         """The epoch after the newest. Nothing is claimed: that is for whoever publishes it."""
         parent = self.newest()
         epoch = Epoch(1) if parent is None else parent.epoch.next()
@@ -124,12 +123,12 @@ class OpenedJob:
             job_id=self.job_id,
             epoch=epoch,
             generation=FIRST_GENERATION if parent is None else parent.generation,
-            parent=None if parent is None else with_open_files(parent),
+            parent=None if parent is None else drop_idle_writers(parent),
             watermark_us=None if parent is None else self._watermark_us(parent),
             min_epoch=Epoch(max(1, epoch - self.options.retention.keep_epochs + 1)),
             processing_time_us=self.backend.ambient.now_ms() * 1000,
         )
-        return BatchPlan(plan.for_subtasks(), None if parent is None else BatchPosition.reached_by(parent))
+        return BatchPlan(plan.for_subtasks(), None if parent is None else BatchPosition.from_manifest(parent))
 
     @property
     def timed_sources(self) -> tuple[str, ...]:
@@ -161,8 +160,8 @@ class OpenedJob:
             return []
         assert plan.parent is not None
         metadata = self.backend.objects(self.job_id).read_subtasks(entry.subtasks)[0]
-        mine = GenerationRecord(self.job_id, plan.generation, "", 0)
-        return compact_subtask(self.backend, plan.parent, metadata, mine, COMPACTION)
+        claim = GenerationRecord(self.job_id, plan.generation, "", 0)
+        return compact_subtask(self.backend, plan.parent, metadata, claim, COMPACTION)
 
 
 def writer_name(partition: int) -> str:
@@ -174,7 +173,7 @@ def writer_name(partition: int) -> str:
     return f"writer-{partition:05d}"
 
 
-def with_open_files(manifest: Manifest) -> Manifest:
+def drop_idle_writers(manifest: Manifest) -> Manifest:
     """The epoch without writers that have no open file: what is left of them is of no use."""
     live = writers_with_open_files(manifest)
     return replace(
@@ -199,14 +198,14 @@ class LatestTime:
         self._column = column
         self.latest_us: int | None = None
 
-    def watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same rows."""
         for batch in batches:
             if self._column is not None:
-                self._look(batch.column(self._column))
+                self._observe(batch.column(self._column))
             yield batch
 
-    def _look(self, times: pa.Array) -> None:
+    def _observe(self, times: pa.Array) -> None:
         times_us = times.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
         is_believed = pc.and_(
             pc.greater_equal(times_us, BELIEVED_FROM_US), pc.less_equal(times_us, BELIEVED_TO_US)

@@ -68,15 +68,15 @@ class DataSourceOptions:
                 action="use lakestate.write_stream(df, shuffle_by_partition=8, …), or df.repartition(8, …)",
             )
         _check_known(name for name in given if not name.startswith(STORE_PREFIX))
-        url = _url(_required(given, "path", "where the files go"))
+        url = _url(_require(given, "path", "where the files go"))
         state = _state_url(given)
         return cls(
             sink=_sink(url, given, store),
             state=StoreConfig(state, {} if _is_local(state) else store),
             job_id=_job_id(given, state),
             event_time=given.get("eventtime"),
-            delay_us=_typed(given, "watermarkDelay", duration_us, 0),
-            retention=_typed(
+            delay_us=_parse_option(given, "watermarkDelay", duration_us, 0),
+            retention=_parse_option(
                 given, "keepEpochs", lambda text: RetentionPolicy(_number(text)), RetentionPolicy()
             ),
             cache_dir=given.get("cachedir"),
@@ -91,7 +91,7 @@ def _sink(url: str, given: Mapping[str, str], store: Mapping[str, str]) -> FileS
             "unknown file format", object_name="option format", found=repr(name), expected=", ".join(_FORMATS)
         )
     settings = {
-        field: _typed(given, option, read)
+        field: _parse_option(given, option, read)
         for option, (field, read, formats) in _SINK_OPTIONS.items()
         if option.lower() in given and _fits(option, name, formats)
     }
@@ -114,7 +114,7 @@ def _sink(url: str, given: Mapping[str, str], store: Mapping[str, str]) -> FileS
 
 def _roll(given: Mapping[str, str]) -> Roll:
     found = {
-        field: _typed(given, option, read)
+        field: _parse_option(given, option, read)
         for option, (field, read) in _ROLL_OPTIONS.items()
         if option.lower() in given
     }
@@ -127,7 +127,7 @@ def _roll(given: Mapping[str, str]) -> Roll:
     try:
         return Roll(**found)
     except InvalidInputError as cause:
-        raise _bad("roll…", found, cause) from cause
+        raise _bad_value_error("roll…", found, cause) from cause
 
 
 def _partition_by(text: str) -> tuple[str | EventTime, ...]:
@@ -136,7 +136,7 @@ def _partition_by(text: str) -> tuple[str | EventTime, ...]:
     try:
         return tuple(EventTime(part) if "%" in part else part for part in parts)
     except InvalidInputError as cause:
-        raise _bad("partitionBy", text, cause) from cause
+        raise _bad_value_error("partitionBy", text, cause) from cause
 
 
 def _state_url(given: Mapping[str, str]) -> str:
@@ -197,24 +197,26 @@ def _is_local(url: str) -> bool:
     return url.startswith("file://")
 
 
-def _required(given: Mapping[str, str], name: str, what: str) -> str:
+def _require(given: Mapping[str, str], name: str, what: str) -> str:
     value = given.get(name.lower(), "")
     if not value:
         raise InvalidInputError(f"nothing says {what}", object_name=f"option {name}", action="give it")
     return value
 
 
-def _typed(given: Mapping[str, str], option: str, read: Callable[[str], Any], default: Any = None) -> Any:
+def _parse_option(
+    given: Mapping[str, str], option: str, read: Callable[[str], Any], default: Any = None
+) -> Any:
     text = given.get(option.lower())
     if text is None:
         return default
     try:
         return read(text)
     except InvalidInputError as cause:
-        raise _bad(option, text, cause) from cause
+        raise _bad_value_error(option, text, cause) from cause
 
 
-def _bad(option: str, found: object, cause: InvalidInputError) -> InvalidInputError:
+def _bad_value_error(option: str, found: object, cause: InvalidInputError) -> InvalidInputError:
     return InvalidInputError(
         f"bad value of an option: {cause.summary}",
         object_name=f"option {option}",

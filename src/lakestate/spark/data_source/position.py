@@ -34,12 +34,12 @@ class BatchPosition(msgspec.Struct, frozen=True, omit_defaults=True):
         return SourceOffsets(BATCHES, msgspec.json.encode(self).decode(), watermark_us)
 
     @classmethod
-    def reached_by(cls, manifest: Manifest) -> BatchPosition:
+    def from_manifest(cls, manifest: Manifest) -> BatchPosition:
         """The last batch that an epoch and those before it hold."""
         where = f"epoch {manifest.epoch} of job {manifest.job_id}"
         for source in manifest.sources:
             if source.source == BATCHES:
-                return _decoded(source.offsets, where)
+                return _decode(source.offsets, where)
         raise IncompatibleStateError(
             "the state is not of a sink that a query writes to",
             object_name=where,
@@ -108,18 +108,18 @@ def check_same_plan(reached: BatchPosition, batch: BatchPosition, state: str) ->
         raise IncompatibleStateError(
             "Spark's checkpoint is older than the state of the sink: a batch was planned anew",
             object_name=state,
-            found=_described(batch),
-            expected=f"{_described(reached)}, which is published",
+            found=_batch_text(batch),
+            expected=f"{_batch_text(reached)}, which is published",
             action=action,
         )
 
 
-def _described(batch: BatchPosition) -> str:
+def _batch_text(batch: BatchPosition) -> str:
     read = "" if batch.plan_digest is None else f" and offsets with digest {batch.plan_digest}"
     return f"batch {batch.batch_id} with {batch.rows} rows{read}"
 
 
-def _decoded(text: str, where: str) -> BatchPosition:
+def _decode(text: str, where: str) -> BatchPosition:
     try:
         return msgspec.json.decode(text, type=BatchPosition)
     except UNDECODABLE as cause:

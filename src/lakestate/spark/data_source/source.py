@@ -52,7 +52,7 @@ def write_stream(
     """
     text = {name: str(value) for name, value in options.items()}
     read = DataSourceOptions.of(text)
-    _job(text, frame.schema).opened.check()
+    _sink_job(text, frame.schema).open().check()
     if not frame.isStreaming:
         raise InvalidInputError("not a streaming DataFrame", action="read it with spark.readStream")
     if shuffle_by_partition is not None:
@@ -81,7 +81,7 @@ class LakestateDataSource(DataSource):
             action="read them with spark.read.parquet or spark.read.json",
         )
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> SinkWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: N802
         """The writer of one batch."""
         if overwrite:
             raise InvalidInputError(
@@ -90,9 +90,9 @@ class LakestateDataSource(DataSource):
                 expected="output mode append",
                 action='use .outputMode("append"), or a foreachBatch that overwrites a table',
             )
-        job = _job(dict(self.options), schema)
-        job.opened.check()
-        return SinkWriter(job)
+        job = _sink_job(dict(self.options), schema)
+        job.open().check()
+        return BatchWriter(job)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class WrittenMessage(WriterCommitMessage):
     data: bytes
 
 
-class SinkWriter(DataSourceStreamArrowWriter):
+class BatchWriter(DataSourceStreamArrowWriter):
     """Writes one batch. Spark makes a new one for every batch, and another to commit it."""
 
     def __init__(self, job: SinkJob) -> None:
@@ -115,21 +115,21 @@ class SinkWriter(DataSourceStreamArrowWriter):
         The writer that commits is never shipped, and needs no plan.
         """
         if self._plan is None:
-            self._plan = self._job.opened.planned()
+            self._plan = self._job.open().plan_batch()
         return {"_job": self._job, "_plan": self._plan}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenMessage:
         """Write one partition, in a task."""
         assert self._plan is not None, "a writer is planned when it is shipped"
-        job, plan = self._job.opened, self._plan
-        partition, batch = _task()
+        job, plan = self._job.open(), self._plan
+        partition, batch = _current_task()
         parent = epoch_id(plan.epoch.parent)
         name = writer_name(partition)
         if is_published(plan.reached, batch, job.state):
             skipped = sum(rows.num_rows for rows in iterator)
             return WrittenMessage(WrittenPartition(batch, name, parent, rows=skipped).encode())
         latest = LatestTime(job.options.event_time)
-        report = job.run_writer(name, plan.epoch, latest.watched(iterator))
+        report = job.run_writer(name, plan.epoch, latest.watch(iterator))
         rows = sum(step.rows_in for step in report.metrics.values())
         done = WrittenPartition(batch, name, parent, report.encode(), latest.latest_us, rows)
         return WrittenMessage(done.encode())
@@ -143,18 +143,18 @@ class SinkWriter(DataSourceStreamArrowWriter):
                 found=f"{len(told)} partitions",
                 expected=f"{len(messages)} partitions",
             )
-        commit_batch(self._job.opened, [WrittenPartition.decode(each.data) for each in told], batchId)
+        commit_batch(self._job.open(), [WrittenPartition.decode(each.data) for each in told], batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing: what the tasks stored is referred to by nobody, and is cleared away later."""
 
 
-def _job(options: Mapping[str, str], schema: StructType) -> SinkJob:
+def _sink_job(options: Mapping[str, str], schema: StructType) -> SinkJob:
     rows = pa.schema(arrow_fields(columns_of(spark_ddl(schema), what="row")))
     return SinkJob.of(options, rows)
 
 
-def _task() -> tuple[int, BatchPosition]:
+def _current_task() -> tuple[int, BatchPosition]:
     """The partition that this task writes, and the batch."""
     from pyspark import TaskContext
 

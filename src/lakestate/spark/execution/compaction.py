@@ -21,7 +21,7 @@ from lakestate.protocol.records import GenerationRecord
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.tables.contract import CompactedFiles, Table
 
-Merged = dict[int, tuple[CompactedFiles, ...]]
+Merges = dict[int, tuple[CompactedFiles, ...]]
 _MERGES = "merges"
 
 SUBTASKS_FOR_ONE_MERGE = 4
@@ -43,16 +43,16 @@ class SparkCompactor:
         self._policy = policy
         self._tables = tables
 
-    def __call__(self, manifest: Manifest, operator_id: str, mine: GenerationRecord) -> Merged:
+    def __call__(self, manifest: Manifest, operator_id: str, claim: GenerationRecord) -> Merges:
         """What each subtask of an operator swaps in."""
         entry = manifest.operator(operator_id)
         assert entry is not None
-        merges = self._ranged(manifest, entry, mine)
-        for index, found in self._replicated(manifest, entry, mine).items():
+        merges = self._merge_ranged(manifest, entry, claim)
+        for index, found in self._merge_replicated(manifest, entry, claim).items():
             merges[index] = (*merges.get(index, ()), *found)
         return merges
 
-    def _ranged(self, manifest: Manifest, entry: OperatorEntry, mine: GenerationRecord) -> Merged:
+    def _merge_ranged(self, manifest: Manifest, entry: OperatorEntry, claim: GenerationRecord) -> Merges:
         full = tuple(
             number
             for number, subtask in enumerate(entry.subtasks)
@@ -62,21 +62,21 @@ class SparkCompactor:
             return {}
         shipped = replace(manifest, operators=(entry,), sinks=(), sources=(), engine_files=())
         tables = tuple(self._tables[entry.operator_id])
-        task = CompactionTask(self._backend, shipped, full, mine, self._policy, tables)
-        merges: Merged = {}
+        task = CompactionTask(self._backend, shipped, full, claim, self._policy, tables)
+        merges: Merges = {}
         at_once = max(1, len(entry.subtasks) // SUBTASKS_FOR_ONE_MERGE)
         for first in range(0, len(full), at_once):
-            merges |= self._run(task, first, min(first + at_once, len(full)))
+            merges |= self._run_merges(task, first, min(first + at_once, len(full)))
         return merges
 
-    def _run(self, task: CompactionTask, first: int, last: int) -> Merged:
+    def _run_merges(self, task: CompactionTask, first: int, last: int) -> Merges:
         rows = self._schemas.session.range(first, last, 1, last - first)
-        merges: Merged = {}
+        merges: Merges = {}
         for row in rows.mapInArrow(task, f"{_MERGES} binary").collect():
             merges |= decode_merges(bytes(row[0]))
         return merges
 
-    def _replicated(self, manifest: Manifest, entry: OperatorEntry, mine: GenerationRecord) -> Merged:
+    def _merge_replicated(self, manifest: Manifest, entry: OperatorEntry, claim: GenerationRecord) -> Merges:
         """Replicated tables are small, and their files belong to all subtasks: merged right here."""
         objects = self._backend.objects(manifest.job_id)
         first = objects.read_subtasks(entry.subtasks[:1])[0]
@@ -84,7 +84,7 @@ class SparkCompactor:
             return {}
         stored = objects.read_subtasks(entry.subtasks)
         tables = self._tables[entry.operator_id]
-        found = tuple(compact_replicated(self._backend, manifest, stored, mine, self._policy, tables))
+        found = tuple(compact_replicated(self._backend, manifest, stored, claim, self._policy, tables))
         return {metadata.subtask_index: found for metadata in stored} if found else {}
 
 
@@ -95,7 +95,7 @@ class CompactionTask:
     backend: ParquetBackend
     manifest: Manifest
     full: tuple[int, ...]
-    mine: GenerationRecord
+    claim: GenerationRecord
     policy: CompactionPolicy
     tables: tuple[Table, ...]
 
@@ -103,11 +103,11 @@ class CompactionTask:
         """Merge what is worth it in the subtasks of these rows."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                data = encode_merges(self._merged(self.full[number]))
+                data = encode_merges(self._merge(self.full[number]))
                 yield pa.record_batch({_MERGES: pa.array([data], pa.binary())})
 
-    def _merged(self, number: int) -> Merged:
+    def _merge(self, number: int) -> Merges:
         entry = self.manifest.operators[0].subtasks[number]
         metadata = self.backend.objects(self.manifest.job_id).read_subtasks([entry])[0]
-        found = compact_subtask(self.backend, self.manifest, metadata, self.mine, self.policy, self.tables)
+        found = compact_subtask(self.backend, self.manifest, metadata, self.claim, self.policy, self.tables)
         return {metadata.subtask_index: tuple(found)} if found else {}

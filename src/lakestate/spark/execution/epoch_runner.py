@@ -21,8 +21,8 @@ from lakestate.coordinator.job_driver import SupersededAttemptError
 from lakestate.errors import LakestateError, OperatorError
 from lakestate.protocol.metadata import NamedBytes, SourceOffsets
 from lakestate.protocol.watermarks import source_watermark
-from lakestate.spark.checkpoint.offsets import engine_files, following, source_offsets
-from lakestate.spark.execution.frames import EpochFrames, reports_of
+from lakestate.spark.checkpoint.offsets import engine_files_without_batch, read_engine_files, source_offsets
+from lakestate.spark.execution.frames import EpochFrames, collect_reports
 from lakestate.spark.graph.compiled import CompiledPipeline
 from lakestate.spark.graph.nodes import SourceNode
 
@@ -65,15 +65,15 @@ class EpochRunner:
         kept = []
         for stage in self._pipeline.stages:
             output = frames.output(stage)
-            found = reports_of(output)
+            found = collect_reports(output)
             if not found:
                 output = frames.output_of_no_rows(stage)
-                found = reports_of(output)
+                found = collect_reports(output)
             reports += [SubtaskReport.decode(data) for data in found]
             if stage.exports:
                 kept.append((stage.stage.name, output, sorted(found)))
         for name, output, found in kept:
-            if sorted(reports_of(output)) != found:
+            if sorted(collect_reports(output)) != found:
                 raise SupersededAttemptError(
                     "subtasks were run again after their rows had been used", object_name=f"stage {name}"
                 )
@@ -82,8 +82,8 @@ class EpochRunner:
     def _engine_files(self, plan: EpochPlan, batch: DataFrame | None) -> tuple[NamedBytes, ...]:
         before = () if plan.parent is None else plan.parent.engine_files
         if batch is None:
-            return following(before, plan.epoch)
-        return engine_files(self._directory, plan.epoch, before)
+            return engine_files_without_batch(before, plan.epoch)
+        return read_engine_files(self._directory, plan.epoch, before)
 
     def _sources(
         self, plan: EpochPlan, files: tuple[NamedBytes, ...], observed: dict[str, dict[str, object]]
@@ -121,7 +121,7 @@ def task_failure(failure: Exception) -> LakestateError:
     text = str(failure)
     raised = _RAISED.findall(text)
     if not isinstance(failure, PythonException) or not raised:
-        return OperatorError("Spark could not run the epoch", found=_said_by_spark(text))
+        return OperatorError("Spark could not run the epoch", found=_reasons_from_spark(text))
     name, message = raised[-1]
     kind = getattr(errors, name, OperatorError)
     error: LakestateError = kind(message.rsplit(" [", 1)[0])
@@ -129,7 +129,7 @@ def task_failure(failure: Exception) -> LakestateError:
     return error
 
 
-def _said_by_spark(text: str, length_max: int = 2000) -> str:
+def _reasons_from_spark(text: str, length_max: int = 2000) -> str:
     """The reasons in what Spark says, without the lines of the JVM's call stack."""
     lines = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
     shown = "\n".join(lines)

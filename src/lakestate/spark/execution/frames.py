@@ -18,7 +18,7 @@ from lakestate.errors import InvalidInputError
 from lakestate.protocol.key_ranges import subtask_sql
 from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US
 from lakestate.spark.execution.partition_shuffle import micros_sql
-from lakestate.spark.execution.worker import REPORT, SubtaskTask
+from lakestate.spark.execution.worker import REPORT, StageTask
 from lakestate.spark.graph.compiled import CompiledPipeline, CompiledStage, source_column
 from lakestate.spark.graph.nodes import (
     ApplyNode,
@@ -30,7 +30,7 @@ from lakestate.spark.graph.nodes import (
     SourceNode,
     TransformNode,
 )
-from lakestate.spark.graph.schemas import spark_ddl, with_key
+from lakestate.spark.graph.schemas import add_key_columns, spark_ddl
 from lakestate.tables.arrow.schema import columns_of
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ class EpochFrames:
         move on all the same, and so must its watermark: then the rows are counted in a job of their own.
         """
         return {
-            node.name: _seen_by(observation)
+            node.name: _observed_counts(observation)
             or self._raw[id(node)].agg(*self._counts(node)).collect()[0].asDict()
             for node, observation in self._observations
         }
 
     def output(self, stage: CompiledStage) -> DataFrame:
         """What the tasks of a stage give back. Exported rows are kept, and read again later."""
-        return self._run(stage, self._routed(stage))
+        return self._run_stage(stage, self._route(stage))
 
     def output_of_no_rows(self, stage: CompiledStage) -> DataFrame:
         """The same over no rows, for a stage whose input Spark has found to be empty.
@@ -85,10 +85,12 @@ class EpochFrames:
         schema = schemas.of(origin)
         if names != ("",):
             schema = StructType([StructField(name, schemas.of(sides[name])) for name in names])
-        return self._run(stage, schemas.no_rows(schema).repartition(self._pipeline.parallelism))
+        return self._run_stage(
+            stage, schemas.empty_frame_with_tasks(schema).repartition(self._pipeline.parallelism)
+        )
 
-    def _run(self, stage: CompiledStage, routed: DataFrame) -> DataFrame:
-        task = SubtaskTask(stage.code, self._plan.for_subtasks(), stage.input_names, stage.exports)
+    def _run_stage(self, stage: CompiledStage, routed: DataFrame) -> DataFrame:
+        task = StageTask(stage.code, self._plan.for_subtasks(), stage.input_names, stage.exports)
         frame = routed.mapInArrow(task, stage.output)
         if not stage.exports:
             return frame
@@ -98,15 +100,15 @@ class EpochFrames:
             self._frames[id(node)] = rows
         return frame
 
-    def _of(self, node: Any) -> DataFrame:
+    def _rows_of(self, node: Any) -> DataFrame:
         """The rows of a node outside stages, or exported by one."""
         if id(node) not in self._frames:
-            frame = self._made(node)
+            frame = self._build(node)
             is_fork = id(node) in self._pipeline.forks and not isinstance(node, SourceNode)
             self._frames[id(node)] = self._keep(frame) if is_fork else frame
         return self._frames[id(node)]
 
-    def _made(self, node: Any) -> DataFrame:
+    def _build(self, node: Any) -> DataFrame:
         match node:
             case SourceNode():
                 on_time = self._source(node)
@@ -114,16 +116,16 @@ class EpochFrames:
             case LateRowsNode():
                 return self._source(node.source).where(self._is_late(node.source))
             case TransformNode():
-                return self._transformed(node)
+                return self._apply_transform(node)
             case KeyByNode():
-                return with_key(self._of(node.parent), node)[0]
+                return add_key_columns(self._rows_of(node.parent), node)[0]
             case ShuffleNode():
-                return self._of(node.parent)
+                return self._rows_of(node.parent)
         raise AssertionError(f"a stage before this one did not export {node}")
 
-    def _transformed(self, node: TransformNode) -> DataFrame:
+    def _apply_transform(self, node: TransformNode) -> DataFrame:
         """What a transform makes of its rows, with the columns that it had when the job started."""
-        frame = node.function(self._of(node.parent))
+        frame = node.function(self._rows_of(node.parent))
         expected = spark_ddl(self._pipeline.schemas.of(node))
         if spark_ddl(frame.schema) != expected:
             raise InvalidInputError(
@@ -139,7 +141,7 @@ class EpochFrames:
         """All rows of a source, counted while they flow by if they have event time, or company."""
         if id(node) in self._raw:
             return self._raw[id(node)]
-        frame = self._read(node)
+        frame = self._read_source(node)
         # The rows of a single source without event time are counted by the first stage, for less.
         is_counted = node.event_time is not None or len(self._pipeline.graph.sources) > 1
         if is_counted and self._batch is not None:
@@ -158,10 +160,10 @@ class EpochFrames:
         late = F.count_if(self._is_late(node))
         return [rows, F.max(believed).alias("latest_us"), late.alias("late_rows")]
 
-    def _read(self, node: SourceNode) -> DataFrame:
+    def _read_source(self, node: SourceNode) -> DataFrame:
         sources = self._pipeline.graph.sources
         if self._batch is None:
-            return self._pipeline.schemas.no_rows(self._pipeline.schemas.of(node))
+            return self._pipeline.schemas.empty_frame_with_tasks(self._pipeline.schemas.of(node))
         if len(sources) == 1:
             return self._batch
         column = source_column(next(number for number, known in enumerate(sources) if known is node))
@@ -174,21 +176,21 @@ class EpochFrames:
             return F.lit(False)
         return F.coalesce(event_time_us(node) < F.lit(watermark_us), F.lit(False))
 
-    def _routed(self, stage: CompiledStage) -> DataFrame:
+    def _route(self, stage: CompiledStage) -> DataFrame:
         """The input of a stage: partition i holds the rows of subtask i."""
         origin, parallelism = stage.stage.origin, self._pipeline.parallelism
         match origin:
             case KeyByNode():
-                subtask = F.expr(self._subtask(origin))
-                return self._needed(stage, self._of(origin)).repartitionById(parallelism, subtask)
+                subtask = F.expr(self._subtask_sql(origin))
+                return self._select_needed(stage, self._rows_of(origin)).repartitionById(parallelism, subtask)
             case ShuffleNode():
                 together = F.expr(subtask_sql(f"xxhash64({', '.join(origin.expressions)})", parallelism))
-                return self._of(origin).repartitionById(parallelism, together)
+                return self._rows_of(origin).repartitionById(parallelism, together)
             case ConnectNode():
                 both = self._side(origin, origin.left).unionAll(self._side(origin, origin.right))
                 return both.repartitionById(parallelism, F.col(_SUBTASK)).select("left", "right")
             case _:
-                return self._spread(self._of(origin))
+                return self._spread(self._rows_of(origin))
 
     def _spread(self, frame: DataFrame) -> DataFrame:
         """Rows in about equal parts, each where it would go if Spark had to compute it again.
@@ -207,13 +209,13 @@ class EpochFrames:
             (F.struct("*") if node is side else F.lit(None).cast(schemas.of(node))).alias(name)
             for name, node in (("left", connected.left), ("right", connected.right))
         ]
-        return self._of(side).select(F.expr(self._subtask(side)).alias(_SUBTASK), *columns)
+        return self._rows_of(side).select(F.expr(self._subtask_sql(side)).alias(_SUBTASK), *columns)
 
-    def _subtask(self, node: KeyByNode) -> str:
+    def _subtask_sql(self, node: KeyByNode) -> str:
         names = ", ".join(f"`{name}`" for name in self._pipeline.schemas.key(node))
         return subtask_sql(f"xxhash64({names})", self._pipeline.parallelism)
 
-    def _needed(self, stage: CompiledStage, frame: DataFrame) -> DataFrame:
+    def _select_needed(self, stage: CompiledStage, frame: DataFrame) -> DataFrame:
         """Only the columns that the stage's first steps declare, if all of them do."""
         first = [step for step in stage.stage.steps if step.parent is stage.stage.origin]
         declared = [step.operator.input if isinstance(step, ApplyNode) else None for step in first]
@@ -230,7 +232,7 @@ class EpochFrames:
         return kept
 
 
-def _seen_by(observation: Observation) -> dict[str, Any] | None:
+def _observed_counts(observation: Observation) -> dict[str, Any] | None:
     """What an observation has counted; None if no job has run over it, or Spark has cut it out of all."""
     # `get` waits for such a job, which may be for ever: a transform need not use the rows it is given.
     assert observation._jo is not None, "it is part of a frame"
@@ -253,7 +255,7 @@ def event_time_us(node: SourceNode) -> Column:
     return F.expr(micros_sql(node.event_time, node.frame.schema[node.event_time].dataType.simpleString()))
 
 
-def reports_of(frame: DataFrame) -> list[bytes]:
+def collect_reports(frame: DataFrame) -> list[bytes]:
     """Run the job that computes a stage's output, and collect the reports in it."""
     if len(frame.columns) > 1:
         frame = frame.where(F.col(REPORT).isNotNull()).select(REPORT)

@@ -21,7 +21,7 @@ _DAY_US = 86_400_000_000
 _UNIT_US = {"minute": 60_000_000, "hour": 3_600_000_000, "day": _DAY_US}
 
 
-def shuffled_for(sink: Sink, graph: Graph, node: Any) -> Any:
+def add_partition_shuffle(sink: Sink, graph: Graph, node: Any) -> Any:
     """The node whose rows a sink takes: shuffled, if the sink asks for it."""
     if not isinstance(sink, FileSink) or not sink.shuffle_by_partition:
         return node
@@ -52,7 +52,7 @@ def shuffle_expressions(
     if pattern is not None:
         name = required_event_time(event_time)
         assert schema is not None, "a stream with event time has columns"
-        expressions.append(_period(pattern, micros_sql(name, schema[name].dataType.simpleString())))
+        expressions.append(_period_sql(pattern, micros_sql(name, schema[name].dataType.simpleString())))
     return tuple(expressions)
 
 
@@ -63,7 +63,7 @@ def micros_sql(column: str, type_: str) -> str:
     return f"unix_micros(`{column}`)"
 
 
-def _period(pattern: EventTime, micros: str) -> str:
+def _period_sql(pattern: EventTime, micros: str) -> str:
     if pattern.unit in _UNIT_US:
         return f"floor({micros} / {_UNIT_US[pattern.unit]})"
     # A date knows no time zone; months and years of a timestamp would be the session's.

@@ -37,7 +37,7 @@ class StageCode:
         data = cloudpickle.dumps((stage, backend))  # type: ignore[no-untyped-call]
         return cls(data, blake2b(data, digest_size=16).hexdigest())
 
-    def opened(self) -> tuple[StagePlan, BackingStore]:
+    def load(self) -> tuple[StagePlan, BackingStore]:
         """The stage in this process, which keeps it, and its connections, for later epochs."""
         if self.digest not in _STAGES:
             _STAGES[self.digest] = cloudpickle.loads(self.data)
@@ -63,7 +63,7 @@ class Export:
 
 
 @dataclass(frozen=True)
-class SubtaskTask:
+class StageTask:
     """The function that `mapInArrow` calls in every task of a stage."""
 
     code: StageCode
@@ -74,7 +74,7 @@ class SubtaskTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the subtask of this partition."""
-        stage, backend = self.code.opened()
+        stage, backend = self.code.load()
         subtask = SubtaskRun(stage, _partition_id(stage), self.plan, backend)
         exports = {export.link: export for export in self.exports}
         for link, batch in subtask.run(self._inputs(batches)):

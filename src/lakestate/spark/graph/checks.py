@@ -189,11 +189,13 @@ def _check_key(table: Table, parent: Any, schemas: Schemas, where: str) -> None:
         if found != wanted:
             raise InvalidInputError(
                 f"table {table.name} is not keyed like the rows of {where}",
-                found=f"rows with key ({_shown(schemas.key(side), found)})" if found else "rows without key",
-                expected=f"({_shown(config.routing_columns, wanted)})",
+                found=f"rows with key ({_columns_text(schemas.key(side), found)})"
+                if found
+                else "rows without key",
+                expected=f"({_columns_text(config.routing_columns, wanted)})",
                 action="key_by columns of the same types, or change the table's key or its route_by",
             )
 
 
-def _shown(names: Sequence[str], types: Sequence[str]) -> str:
+def _columns_text(names: Sequence[str], types: Sequence[str]) -> str:
     return ", ".join(f"{name} {type_}" for name, type_ in zip(names, types, strict=True))

@@ -51,19 +51,21 @@ class CompiledPipeline:
         return {node.step_id: self.parallelism for node in self.graph.steps}
 
 
-def compiled(graph: Graph, schemas: Schemas, parallelism: int, backend: BackingStore) -> CompiledPipeline:
+def compile_pipeline(
+    graph: Graph, schemas: Schemas, parallelism: int, backend: BackingStore
+) -> CompiledPipeline:
     """Cut a checked graph into stages and pickle their code."""
     stages = stages_of(graph)
     return CompiledPipeline(
         graph,
         schemas,
         parallelism,
-        tuple(_compiled_stage(stage, schemas, parallelism, backend) for stage in stages),
+        tuple(_compile_stage(stage, schemas, parallelism, backend) for stage in stages),
         frozenset(forks_of(graph, stages)),
     )
 
 
-def combined_source(graph: Graph) -> DataFrame:
+def combine_sources(graph: Graph) -> DataFrame:
     """One streaming DataFrame of all sources: rows as they are, or one struct column a source."""
     sources = graph.sources
     if len(sources) == 1:
@@ -90,7 +92,7 @@ def _as_struct(source: SourceNode, sources: list[SourceNode]) -> DataFrame:
     return source.frame.select(*columns)
 
 
-def _compiled_stage(stage: Stage, schemas: Schemas, parallelism: int, backend: BackingStore) -> CompiledStage:
+def _compile_stage(stage: Stage, schemas: Schemas, parallelism: int, backend: BackingStore) -> CompiledStage:
     links = tuple(
         ChainLink(_step(node, schemas), stage.parent_number(node), exported=node in stage.exported)
         for node in stage.steps

@@ -42,7 +42,7 @@ class Schemas:
         self._known: dict[int, StructType] = {}
         self._keys: dict[int, tuple[str, ...]] = {}
         for node in graph.nodes:
-            self._known[id(node)] = self._schema(node)
+            self._known[id(node)] = self._infer(node)
 
     def of(self, node: Any) -> StructType:
         """The columns of a node's rows, as Spark says them."""
@@ -60,36 +60,36 @@ class Schemas:
         """The key columns of a keyed node; none if it is not keyed."""
         return self._keys.get(id(node), ())
 
-    def empty(self, node: Any) -> DataFrame:
+    def empty_frame(self, node: Any) -> DataFrame:
         """No rows, with the columns of the node."""
         return self.session.createDataFrame([], self.of(node))
 
-    def no_rows(self, schema: StructType) -> DataFrame:
+    def empty_frame_with_tasks(self, schema: StructType) -> DataFrame:
         """No rows, but not so plainly that Spark leaves out the tasks that would read them."""
         columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields]
         return self.session.range(1).where(F.col("id") < 0).select(*columns)
 
-    def _schema(self, node: Any) -> StructType:
+    def _infer(self, node: Any) -> StructType:
         match node:
             case SourceNode():
                 return node.frame.schema
             case LateRowsNode():
                 return self.of(node.source)
             case TransformNode():
-                return self._transformed(node)
+                return self._transform_schema(node)
             case KeyByNode():
-                return self._keyed(node)
+                return self._key_schema(node)
             case ShuffleNode():
                 return self.of(node.parent)
             case ConnectNode() | SinkNode():
                 return StructType()
             case ApplyNode():
-                return self._output(node)
+                return self._output_schema(node)
         raise AssertionError(f"unknown node {node}")
 
-    def _transformed(self, node: TransformNode) -> StructType:
+    def _transform_schema(self, node: TransformNode) -> StructType:
         try:
-            found = node.function(self.empty(node.parent))
+            found = node.function(self.empty_frame(node.parent))
         except PySparkException as cause:
             raise InvalidInputError(
                 "a transform does not fit its rows",
@@ -101,9 +101,9 @@ class Schemas:
             raise InvalidInputError("a transform returns a DataFrame", found=type(found).__name__)
         return found.schema
 
-    def _keyed(self, node: KeyByNode) -> StructType:
+    def _key_schema(self, node: KeyByNode) -> StructType:
         try:
-            frame, names = with_key(self.empty(node.parent), node)
+            frame, names = add_key_columns(self.empty_frame(node.parent), node)
         except PySparkException as cause:
             raise InvalidInputError(
                 "not a key of these rows",
@@ -114,7 +114,7 @@ class Schemas:
         self._keys[id(node)] = names
         return frame.schema
 
-    def _output(self, node: ApplyNode) -> StructType:
+    def _output_schema(self, node: ApplyNode) -> StructType:
         columns = node.operator.output_columns
         self._keys[id(node)] = self._keys.get(id(node.parent), ())
         if not columns:
@@ -122,7 +122,7 @@ class Schemas:
         return cast("StructType", StructType.fromDDL(", ".join(f"`{c.name}` {c.type}" for c in columns)))
 
 
-def with_key(frame: DataFrame, node: KeyByNode) -> tuple[DataFrame, tuple[str, ...]]:
+def add_key_columns(frame: DataFrame, node: KeyByNode) -> tuple[DataFrame, tuple[str, ...]]:
     """The rows with every key as a column, and the names of those columns.
 
     A key that is an expression becomes a column of its own, named as it is aliased.

@@ -39,7 +39,7 @@ def stages_of(graph: Graph) -> list[Stage]:
         origin = origin_of(step)
         origins[id(origin)] = origin
         groups.setdefault(id(origin), []).append(step)
-    exported = _exported(graph)
+    exported = _exported_ids(graph)
     stages = [
         Stage(
             name=steps[0].step_id,
@@ -49,7 +49,7 @@ def stages_of(graph: Graph) -> list[Stage]:
         )
         for key, steps in groups.items()
     ]
-    return _ordered(stages)
+    return _sort_by_dependency(stages)
 
 
 def origin_of(step: ApplyNode | SinkNode) -> Any:
@@ -71,7 +71,7 @@ def forks_of(graph: Graph, stages: list[Stage]) -> set[int]:
     return {key for key, count in counts.items() if count > 1}
 
 
-def _exported(graph: Graph) -> set[int]:
+def _exported_ids(graph: Graph) -> set[int]:
     return {
         id(parent)
         for node in graph.nodes
@@ -81,7 +81,7 @@ def _exported(graph: Graph) -> set[int]:
     }
 
 
-def _ordered(stages: list[Stage]) -> list[Stage]:
+def _sort_by_dependency(stages: list[Stage]) -> list[Stage]:
     owner = {id(step): stage for stage in stages for step in stage.steps}
     done: list[Stage] = []
 

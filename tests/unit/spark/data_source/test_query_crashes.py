@@ -62,14 +62,14 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
         monkeypatch.setattr(
             module, "open_store", lambda config: FaultyStore(open_store(config), current.hook)
         )
-    data_source_job._opened.cache_clear()
+    data_source_job._open_job.cache_clear()
     yield current
-    data_source_job._opened.cache_clear()
+    data_source_job._open_job.cache_clear()
 
 
 def attempted(work: object) -> bool:
     """Do it in processes of its own; False if one of them died."""
-    data_source_job._opened.cache_clear()
+    data_source_job._open_job.cache_clear()
     with suppress(SimulatedCrash, ls.LakestateError):
         work()  # type: ignore[operator]
         return True

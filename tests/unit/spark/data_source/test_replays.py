@@ -101,7 +101,7 @@ class TestWhatIsStored:
 
     def test_a_position_from_before_rows_were_counted_is_taken_for_the_batch(self) -> None:
         manifest = _Manifest((SourceOffsets(BATCHES, self.STORED, None),))
-        reached = BatchPosition.reached_by(manifest)  # type: ignore[arg-type]
+        reached = BatchPosition.from_manifest(manifest)  # type: ignore[arg-type]
         assert reached == BatchPosition("q", 4, "r")
         check_same_plan(reached, BatchPosition("q", 4, "r", 100, "00"), "state")
 
