@@ -14,7 +14,7 @@ import pytest
 
 from lakestate.errors import InvalidInputError, NotFoundError, OutcomeUnknownError, StorageUnavailableError
 from lakestate.storage import ByteRange, Created, ObjectStore, SwapConflict, open_store
-from lakestate.storage.local.errors import reading, writing
+from lakestate.storage.local.errors import translate_read_errors, translate_write_errors
 from lakestate.storage.local.files import FileTree, sweep_temporary
 
 if TYPE_CHECKING:
@@ -232,13 +232,13 @@ def test_a_folder_that_cannot_be_synced_leaves_the_outcome_unknown(
     ],
 )
 def test_errors_of_the_system_are_said_in_our_tree(code: int, error: type[Exception]) -> None:
-    with pytest.raises(error, match="store/object"), writing("store/object"):
+    with pytest.raises(error, match="store/object"), translate_write_errors("store/object"):
         raise OSError(code, os.strerror(code))
 
 
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.ENOTDIR, errno.EISDIR])
 def test_a_file_that_is_not_there_is_not_found(code: int) -> None:
-    with pytest.raises(NotFoundError, match="store/object"), reading("store/object"):
+    with pytest.raises(NotFoundError, match="store/object"), translate_read_errors("store/object"):
         raise OSError(code, os.strerror(code))
 
 

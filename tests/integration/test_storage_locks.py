@@ -22,7 +22,7 @@ STORE_LOCK = """
 import os, signal, sys
 from pathlib import Path
 from lakestate.storage.local.files import FileTree
-with FileTree(Path(sys.argv[1])).locked(sys.argv[2]):
+with FileTree(Path(sys.argv[1])).lock(sys.argv[2]):
     print("locked", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
 """
@@ -117,7 +117,7 @@ def test_a_cache_entry_whose_builder_is_stopped_is_not_waited_for_in_silence(
     tmp_path: Path, holders: list[subprocess.Popen[str]]
 ) -> None:
     cache = RunCache(tmp_path, bytes_max=1_000_000)
-    lock = EntryFiles.named(str(tmp_path), entry_name("runs/a.parquet")).lock
+    lock = EntryFiles.of(str(tmp_path), entry_name("runs/a.parquet")).lock
     holders.append(stopped_holder(CACHE_LOCK, lock))
     with pytest.raises(StorageUnavailableError, match=rf"process {holders[0].pid}, which is stopped"):
         cache.open("runs/a.parquet", lambda path: path.write_bytes(b"content"))

@@ -10,7 +10,7 @@ import pytest
 from lakestate.config import RetryPolicy, StoreConfig
 from lakestate.errors import InvalidInputError
 from lakestate.storage import ByteRange, ObjectStore, open_store
-from lakestate.storage.parallel import in_parallel
+from lakestate.storage.parallel import map_in_parallel
 
 if TYPE_CHECKING:
     from lakestate.testing.s3_server import S3Server
@@ -23,7 +23,7 @@ def store(s3_config: StoreConfig) -> ObjectStore:
 
 def test_a_listing_and_a_delete_of_more_than_one_page_are_whole(store: ObjectStore) -> None:
     paths = [f"page/{number:04d}" for number in range(1005)]
-    in_parallel(lambda path: store.put(path, b""), paths)
+    map_in_parallel(lambda path: store.put(path, b""), paths)
     assert [info.path for info in store.list("page/")] == paths
     store.delete_many(paths)
     assert list(store.list()) == []

@@ -98,7 +98,7 @@ def publish_before_upload(patch: Patch) -> None:
 
 
 def delete_before_classify(patch: Patch) -> None:
-    patch.setattr(retention, "_needed", lambda facts: frozenset())
+    patch.setattr(retention, "_needed_objects", lambda facts: frozenset())
 
 
 def delete_by_old_tags(patch: Patch) -> None:
@@ -301,7 +301,7 @@ def refuse_what_is_complete(patch: Patch) -> None:
 
 def refuse_merges_by_age(patch: Patch) -> None:
     """A merge counts as of what it holds, and not as of the epoch that its files are named after."""
-    patch.setattr(manager, "recognise", lambda path: SimpleNamespace(epoch=_AGES.get(path, 10**9)))
+    patch.setattr(manager, "parse_object_name", lambda path: SimpleNamespace(epoch=_AGES.get(path, 10**9)))
     stored = global_keyed_compaction._stored
 
     def remembered(*args: Any) -> Any:

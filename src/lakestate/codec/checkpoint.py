@@ -9,13 +9,13 @@ from __future__ import annotations
 from lakestate.codec.files import key_range, key_range_message, object_ref, object_ref_message
 from lakestate.codec.messages import (
     UnknownFields,
-    checked_format,
-    converted,
+    convert,
     format_message,
-    parsed,
-    serialised,
-    unknown_fields_of,
-    with_unknown,
+    parse,
+    require_format,
+    serialise,
+    unknown_fields_reader,
+    with_unknown_fields,
 )
 from lakestate.codec.tables import table_config, table_config_message, table_files, table_files_message
 from lakestate.errors import CorruptionError
@@ -56,15 +56,15 @@ def encode_manifest(manifest: Manifest) -> bytes:
         sinks=[_sink_message(sink) for sink in manifest.sinks],
         engine_files=[_engine_file_message(file) for file in manifest.engine_files],
     )
-    return serialised(with_unknown(message, manifest.unknown_fields))
+    return serialise(with_unknown_fields(message, manifest.unknown_fields))
 
 
 def decode_manifest(data: bytes, object_name: str, job_id: str) -> Manifest:
     """The manifest in an object's bytes. Raises an error that names the object otherwise."""
-    message = parsed(checkpoint_pb2.Manifest(), data, object_name, MANIFEST)
-    version = checked_format(message.format, MANIFEST, object_name)
+    message = parse(checkpoint_pb2.Manifest(), data, object_name, MANIFEST)
+    version = require_format(message.format, MANIFEST, object_name)
     _check_job(message.job_id, job_id, MANIFEST, object_name)
-    return converted(lambda known: _manifest(known, version), message, object_name, MANIFEST)
+    return convert(lambda known: _manifest(known, version), message, object_name, MANIFEST)
 
 
 def encode_subtask(metadata: SubtaskMetadata) -> bytes:
@@ -87,15 +87,15 @@ def encode_subtask(metadata: SubtaskMetadata) -> bytes:
         configs=[table_config_message(config) for config in metadata.configs],
         tables=[table_files_message(files) for files in metadata.tables],
     )
-    return serialised(with_unknown(message, metadata.unknown_fields))
+    return serialise(with_unknown_fields(message, metadata.unknown_fields))
 
 
 def decode_subtask(data: bytes, object_name: str, job_id: str) -> SubtaskMetadata:
     """The subtask metadata in an object's bytes. Raises an error that names the object otherwise."""
-    message = parsed(checkpoint_pb2.SubtaskCheckpointMetadata(), data, object_name, SUBTASK)
-    version = checked_format(message.format, SUBTASK, object_name)
+    message = parse(checkpoint_pb2.SubtaskCheckpointMetadata(), data, object_name, SUBTASK)
+    version = require_format(message.format, SUBTASK, object_name)
     _check_job(message.job_id, job_id, SUBTASK, object_name)
-    return converted(lambda known: _subtask(known, version, object_name), message, object_name, SUBTASK)
+    return convert(lambda known: _subtask(known, version, object_name), message, object_name, SUBTASK)
 
 
 def _check_job(found: str, expected: str, kind: str, object_name: str) -> None:
@@ -106,7 +106,7 @@ def _check_job(found: str, expected: str, kind: str, object_name: str) -> None:
 
 
 def _manifest(message: checkpoint_pb2.Manifest, version: FormatVersion) -> Manifest:
-    unknown = unknown_fields_of(message)
+    unknown = unknown_fields_reader(message)
     return Manifest(
         job_id=message.job_id,
         epoch=Epoch(message.epoch),
@@ -129,7 +129,7 @@ def _manifest(message: checkpoint_pb2.Manifest, version: FormatVersion) -> Manif
 def _subtask(
     message: checkpoint_pb2.SubtaskCheckpointMetadata, version: FormatVersion, object_name: str
 ) -> SubtaskMetadata:
-    unknown = unknown_fields_of(message)
+    unknown = unknown_fields_reader(message)
     return SubtaskMetadata(
         job_id=message.job_id,
         operator_id=message.operator_id,
@@ -158,7 +158,7 @@ def _operator_message(entry: OperatorEntry) -> checkpoint_pb2.OperatorCheckpoint
         subtasks=[_entry_message(subtask) for subtask in entry.subtasks],
         watermark_us=entry.watermark_us,
     )
-    return with_unknown(message, entry.unknown_fields)
+    return with_unknown_fields(message, entry.unknown_fields)
 
 
 def _operator(message: checkpoint_pb2.OperatorCheckpointMetadata, unknown: UnknownFields) -> OperatorEntry:
@@ -184,7 +184,7 @@ def _entry_message(entry: SubtaskEntry) -> checkpoint_pb2.SubtaskEntry:
             bytes_written=summary.bytes_written,
         ),
     )
-    return with_unknown(message, entry.unknown_fields)
+    return with_unknown_fields(message, entry.unknown_fields)
 
 
 def _entry(message: checkpoint_pb2.SubtaskEntry, unknown: UnknownFields) -> SubtaskEntry:
@@ -204,7 +204,7 @@ def _source_message(source: SourceOffsets) -> checkpoint_pb2.SourceOffsets:
     message = checkpoint_pb2.SourceOffsets(
         source=source.source, offsets=source.offsets, watermark_us=source.watermark_us
     )
-    return with_unknown(message, source.unknown_fields)
+    return with_unknown_fields(message, source.unknown_fields)
 
 
 def _source(message: checkpoint_pb2.SourceOffsets, unknown: UnknownFields) -> SourceOffsets:
@@ -217,10 +217,10 @@ def _source(message: checkpoint_pb2.SourceOffsets, unknown: UnknownFields) -> So
 
 
 def _sink_message(sink: SinkPreCommit) -> checkpoint_pb2.SinkPreCommit:
-    return with_unknown(
+    return with_unknown_fields(
         checkpoint_pb2.SinkPreCommit(sink_id=sink.sink_id, data=sink.data), sink.unknown_fields
     )
 
 
 def _engine_file_message(file: NamedBytes) -> checkpoint_pb2.NamedBytes:
-    return with_unknown(checkpoint_pb2.NamedBytes(name=file.name, data=file.data), file.unknown_fields)
+    return with_unknown_fields(checkpoint_pb2.NamedBytes(name=file.name, data=file.data), file.unknown_fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakestate.codec.messages import UnknownFields, with_unknown
+from lakestate.codec.messages import UnknownFields, with_unknown_fields
 from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange
 from lakestate.protocol.values import Block, Epoch, FileRef, Generation, ObjectRef, TimeRange
 from lakestate.v1 import files_pb2
@@ -44,7 +44,7 @@ def file_ref_message(file: FileRef) -> files_pb2.FileRef:
         footer_checksum=file.footer_checksum,
     )
     # The unknown fields come first, because they may lie inside a range that the next lines fill.
-    with_unknown(message, file.unknown_fields)
+    with_unknown_fields(message, file.unknown_fields)
     if file.keys is not None:
         message.keys.MergeFrom(key_range_message(file.keys))
     if file.times is not None:
@@ -86,7 +86,7 @@ def _block_message(block: Block) -> files_pb2.Block:
         keys=key_range_message(block.keys),
         checksum=block.checksum,
     )
-    return with_unknown(message, block.unknown_fields)
+    return with_unknown_fields(message, block.unknown_fields)
 
 
 def _block(message: files_pb2.Block, unknown: UnknownFields) -> Block:

@@ -37,7 +37,7 @@ _KEPT_BY_HOLDER = frozenset(
 )
 
 
-def parsed(message: M, data: bytes, object_name: str, what: str) -> M:
+def parse(message: M, data: bytes, object_name: str, what: str) -> M:
     """The message filled from bytes, or CorruptionError naming the object."""
     if len(data) > OBJECT_BYTES_MAX:
         raise CorruptionError(
@@ -58,17 +58,17 @@ def parsed(message: M, data: bytes, object_name: str, what: str) -> M:
     return message
 
 
-def converted(convert: Callable[[M], T], message: M, object_name: str, what: str) -> T:
+def convert(decode: Callable[[M], T], message: M, object_name: str, what: str) -> T:
     """The message as a frozen value, or CorruptionError if its content is impossible."""
     try:
-        return convert(message)
+        return decode(message)
     except (InvalidInputError, ValueError) as cause:
         raise CorruptionError(
             f"{what} holds an impossible value", object_name=object_name, found=str(cause)[:300]
         ) from cause
 
 
-def checked_format(version: files_pb2.FormatVersion, kind: str, object_name: str) -> FormatVersion:
+def require_format(version: files_pb2.FormatVersion, kind: str, object_name: str) -> FormatVersion:
     """The format, if the object is of that kind and this version can read it."""
     if version.kind != kind:
         raise CorruptionError(
@@ -100,7 +100,7 @@ def format_message(version: FormatVersion, kind: str) -> files_pb2.FormatVersion
     return files_pb2.FormatVersion(major=version.major, minor=version.minor, kind=kind)
 
 
-def unknown_fields_of(root: M) -> UnknownFields:
+def unknown_fields_reader(root: M) -> UnknownFields:
     """How to ask any part of `root` for its unknown fields.
 
     Nearly always there are none, and one look at the whole tells: asking each of 10,000 parts
@@ -109,10 +109,10 @@ def unknown_fields_of(root: M) -> UnknownFields:
     known = type(root)()
     known.CopyFrom(root)
     known.DiscardUnknownFields()
-    return _nothing if known.ByteSize() == root.ByteSize() else _unknown_fields
+    return _no_unknown_fields if known.ByteSize() == root.ByteSize() else _unknown_fields
 
 
-def _nothing(_: Message) -> bytes:
+def _no_unknown_fields(_: Message) -> bytes:
     return b""
 
 
@@ -132,14 +132,14 @@ def _forget_known(message: Message) -> None:
         message.ClearField(field.name)
 
 
-def with_unknown(message: M, unknown: bytes) -> M:
+def with_unknown_fields(message: M, unknown: bytes) -> M:
     """The message with the fields that were kept for it."""
     if unknown:
         message.MergeFromString(unknown)
     return message
 
 
-def serialised(message: Message) -> bytes:
+def serialise(message: Message) -> bytes:
     """The same bytes for the same content, every time; refused if they could not be read again."""
     size_bytes = message.ByteSize()
     if size_bytes > OBJECT_BYTES_MAX:

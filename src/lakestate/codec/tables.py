@@ -13,10 +13,10 @@ from typing import assert_never
 from lakestate.codec.files import file_ref, file_ref_message
 from lakestate.codec.messages import (
     UnknownFields,
-    parsed,
-    serialised,
-    unknown_fields_of,
-    with_unknown,
+    parse,
+    serialise,
+    unknown_fields_reader,
+    with_unknown_fields,
 )
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import Column, TableConfig, TableFiles, TableType
@@ -47,7 +47,7 @@ def table_config_message(config: TableConfig) -> tables_pb2.TableConfig:
         description=config.description,
         config=_typed_config_bytes(config),
     )
-    return with_unknown(message, config.unknown_fields)
+    return with_unknown_fields(message, config.unknown_fields)
 
 
 def table_config(message: tables_pb2.TableConfig, object_name: str, unknown: UnknownFields) -> TableConfig:
@@ -70,7 +70,7 @@ def table_files_message(files: TableFiles) -> tables_pb2.TableCheckpointMetadata
         table_type=tables_pb2.TableType.ValueType(files.table_type),
         data=_typed_files_bytes(files),
     )
-    return with_unknown(message, files.unknown_fields)
+    return with_unknown_fields(message, files.unknown_fields)
 
 
 def table_files(
@@ -82,25 +82,25 @@ def table_files(
     plain = TableFiles(message.table, table_type, unknown_fields=unknown(message))
     match table_type:
         case TableType.GLOBAL_KEYED:
-            data = parsed(tables_pb2.GlobalKeyedTableCheckpoint(), message.data, where, "table checkpoint")
+            data = parse(tables_pb2.GlobalKeyedTableCheckpoint(), message.data, where, "table checkpoint")
             return replace(
                 plain,
-                files=_files(data.files, typed_unknown := unknown_fields_of(data)),
+                files=_files(data.files, typed_unknown := unknown_fields_reader(data)),
                 commit_data=data.commit_data if data.HasField("commit_data") else None,
                 typed_unknown_fields=typed_unknown(data),
             )
         case TableType.KEYED:
-            keyed = parsed(tables_pb2.KeyedTableCheckpoint(), message.data, where, "table checkpoint")
+            keyed = parse(tables_pb2.KeyedTableCheckpoint(), message.data, where, "table checkpoint")
             return replace(
                 plain,
-                files=_files(keyed.files, typed_unknown := unknown_fields_of(keyed)),
+                files=_files(keyed.files, typed_unknown := unknown_fields_reader(keyed)),
                 typed_unknown_fields=typed_unknown(keyed),
             )
         case TableType.TIME_KEY:
-            timed = parsed(tables_pb2.TimeKeyTableCheckpoint(), message.data, where, "table checkpoint")
+            timed = parse(tables_pb2.TimeKeyTableCheckpoint(), message.data, where, "table checkpoint")
             return replace(
                 plain,
-                files=_files(timed.files, typed_unknown := unknown_fields_of(timed)),
+                files=_files(timed.files, typed_unknown := unknown_fields_reader(timed)),
                 expired_before_us=timed.expired_before_us if timed.HasField("expired_before_us") else None,
                 typed_unknown_fields=typed_unknown(timed),
             )
@@ -128,7 +128,7 @@ def _typed_files_bytes(files: TableFiles) -> bytes:
             message = tables_pb2.TimeKeyTableCheckpoint(files=refs, expired_before_us=files.expired_before_us)
         case _:
             assert_never(files.table_type)
-    return serialised(with_unknown(message, files.typed_unknown_fields))
+    return serialise(with_unknown_fields(message, files.typed_unknown_fields))
 
 
 def _typed_config_bytes(config: TableConfig) -> bytes:
@@ -160,15 +160,15 @@ def _typed_config_bytes(config: TableConfig) -> bytes:
             )
         case _:
             assert_never(config.table_type)
-    return serialised(with_unknown(message, config.typed_unknown_fields))
+    return serialise(with_unknown_fields(message, config.typed_unknown_fields))
 
 
 def _with_typed_config(plain: TableConfig, data: bytes, object_name: str) -> TableConfig:
     where = f"{object_name} (table {plain.name})"
     match plain.table_type:
         case TableType.GLOBAL_KEYED:
-            one = parsed(tables_pb2.GlobalKeyedTableConfig(), data, where, "table configuration")
-            unknown = unknown_fields_of(one)
+            one = parse(tables_pb2.GlobalKeyedTableConfig(), data, where, "table configuration")
+            unknown = unknown_fields_reader(one)
             return replace(
                 plain,
                 key_columns=_columns([one.key] if one.HasField("key") else [], unknown),
@@ -177,8 +177,8 @@ def _with_typed_config(plain: TableConfig, data: bytes, object_name: str) -> Tab
                 typed_unknown_fields=unknown(one),
             )
         case TableType.KEYED:
-            keyed = parsed(tables_pb2.KeyedTableConfig(), data, where, "table configuration")
-            unknown = unknown_fields_of(keyed)
+            keyed = parse(tables_pb2.KeyedTableConfig(), data, where, "table configuration")
+            unknown = unknown_fields_reader(keyed)
             return replace(
                 plain,
                 key_columns=_columns(keyed.key_columns, unknown),
@@ -189,8 +189,8 @@ def _with_typed_config(plain: TableConfig, data: bytes, object_name: str) -> Tab
                 typed_unknown_fields=unknown(keyed),
             )
         case TableType.TIME_KEY:
-            timed = parsed(tables_pb2.TimeKeyTableConfig(), data, where, "table configuration")
-            unknown = unknown_fields_of(timed)
+            timed = parse(tables_pb2.TimeKeyTableConfig(), data, where, "table configuration")
+            unknown = unknown_fields_reader(timed)
             return replace(
                 plain,
                 key_columns=_columns(timed.key_columns, unknown),
@@ -228,7 +228,7 @@ def _at_most_one(columns: Sequence[tables_pb2.Column], config: TableConfig) -> t
 
 def _column_message(column: Column) -> tables_pb2.Column:
     message = tables_pb2.Column(name=column.name, type=column.type, nullable=column.nullable)
-    return with_unknown(message, column.unknown_fields)
+    return with_unknown_fields(message, column.unknown_fields)
 
 
 def _columns(messages: Iterable[tables_pb2.Column], unknown: UnknownFields) -> tuple[Column, ...]:

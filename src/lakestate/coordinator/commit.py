@@ -47,7 +47,7 @@ def commit_epoch(
 
 def _leave_marker(job: JobObjects, marker: CommittedRecord) -> None:
     try:
-        job.store.create(job.full(job.paths.committed(marker.epoch)), marker.encode())
+        job.store.create(job.full(job.paths.commit_marker(marker.epoch)), marker.encode())
     except OutcomeUnknownError:
         # The marker only saves work: without it the next start commits once more.
         return

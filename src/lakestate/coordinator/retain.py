@@ -9,7 +9,7 @@ from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.known_references import KnownReferences
 from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, OutcomeUnknownError
 from lakestate.job.objects import JobObjects, Versioned
-from lakestate.protocol.paths import BOUNDARY, TAGS, ObjectKind, recognise
+from lakestate.protocol.paths import BOUNDARY, TAGS, ObjectKind, parse_object_name
 from lakestate.protocol.records import BoundaryRecord, EpochRecord, GenerationRecord
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.retention import (
@@ -111,7 +111,7 @@ def _unreferenced_data(job: JobObjects, facts: RetentionFacts) -> frozenset[str]
     read = dict(facts.references)
     read |= {epoch: references_of(job, epoch) for epoch in facts.published if epoch not in read}
     referenced = {path for paths in read.values() if not isinstance(paths, Damaged) for path in paths}
-    data = (path for path in facts.objects if recognise(path).kind is ObjectKind.DATA)
+    data = (path for path in facts.objects if parse_object_name(path).kind is ObjectKind.DATA)
     return frozenset(path for path in data if path not in referenced)
 
 
@@ -126,7 +126,11 @@ def _tagged(job: JobObjects) -> tuple[frozenset[Epoch], tuple[Damaged, ...]]:
 def _references(job: JobObjects, record: EpochRecord) -> frozenset[str]:
     manifest = job.read_manifest(record)
     entries = [subtask for operator in manifest.operators for subtask in operator.subtasks]
-    paths = {job.paths.epoch_record(record.epoch), record.manifest.path, job.paths.committed(record.epoch)}
+    paths = {
+        job.paths.epoch_record(record.epoch),
+        record.manifest.path,
+        job.paths.commit_marker(record.epoch),
+    }
     paths.update(entry.metadata.path for entry in entries)
     for metadata in job.read_subtasks(entries):
         paths.update(file.path for table in metadata.tables for file in table.files)

@@ -14,8 +14,16 @@ import xxhash
 from lakestate.codec import decode_manifest, decode_subtask
 from lakestate.errors import CorruptionError, NotFoundError, OutcomeUnknownError
 from lakestate.protocol.metadata import Manifest, SubtaskEntry, SubtaskMetadata
-from lakestate.protocol.names import checked_name
-from lakestate.protocol.paths import BOUNDARY, EPOCH_RECORDS, FENCE, TAGS, ObjectKind, Paths, recognise
+from lakestate.protocol.names import require_name
+from lakestate.protocol.paths import (
+    BOUNDARY,
+    EPOCH_RECORDS,
+    FENCE,
+    TAGS,
+    ObjectKind,
+    Paths,
+    parse_object_name,
+)
 from lakestate.protocol.records import (
     BoundaryRecord,
     CommittedRecord,
@@ -47,7 +55,7 @@ class JobObjects:
     job_id: str
 
     def __post_init__(self) -> None:
-        checked_name("job", self.job_id)
+        require_name("job", self.job_id)
 
     @property
     def paths(self) -> Paths:
@@ -168,13 +176,13 @@ class JobObjects:
 
     def read_committed(self, epoch: Epoch) -> CommittedRecord | None:
         """The marker that an epoch's sinks are committed, or None."""
-        found = self._record(self.paths.committed(epoch), CommittedRecord)
+        found = self._record(self.paths.commit_marker(epoch), CommittedRecord)
         return None if found is None else found.record
 
     def is_marked_committed(self, epoch: Epoch) -> bool:
         """Whether an epoch has a commit marker, whatever it says."""
         try:
-            self.store.head(self.full(self.paths.committed(epoch)))
+            self.store.head(self.full(self.paths.commit_marker(epoch)))
         except NotFoundError:
             return False
         return True
@@ -183,7 +191,7 @@ class JobObjects:
         """All tags of the job."""
         prefix = self.full(TAGS)
         names = [info.path.removeprefix(f"{self.job_id}/") for info in self.store.list(prefix)]
-        found = [self.read_tag(name) for name in names if recognise(name).kind is ObjectKind.TAG]
+        found = [self.read_tag(name) for name in names if parse_object_name(name).kind is ObjectKind.TAG]
         return tuple(tag for tag in found if tag is not None)
 
     def read_tag(self, path: str) -> TagRecord | None:
@@ -209,7 +217,8 @@ class JobObjects:
         """The epochs that have a record, oldest first."""
         prefix = f"{self.job_id}/"
         names = (
-            recognise(info.path.removeprefix(prefix)) for info in self.store.list(self.full(EPOCH_RECORDS))
+            parse_object_name(info.path.removeprefix(prefix))
+            for info in self.store.list(self.full(EPOCH_RECORDS))
         )
         return [name.epoch for name in names if name.kind is ObjectKind.EPOCH_RECORD and name.epoch]
 

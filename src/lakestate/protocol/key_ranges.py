@@ -53,7 +53,7 @@ class KeyRange:
 ALL_KEYS = KeyRange(0, KEY_MAX)
 
 
-def checked_parallelism(parallelism: int) -> int:
+def require_parallelism(parallelism: int) -> int:
     """The parallelism itself, if it is allowed."""
     if isinstance(parallelism, bool) or not 1 <= parallelism <= PARALLELISM_MAX:
         raise InvalidInputError("not a parallelism", found=parallelism, expected=f"1 to {PARALLELISM_MAX}")
@@ -68,7 +68,7 @@ def key_range_of(subtask_index: int, parallelism: int) -> KeyRange:
     >>> key_range_of(1, 2)
     KeyRange(first=9223372036854775808, last=18446744073709551615)
     """
-    checked_parallelism(parallelism)
+    require_parallelism(parallelism)
     if not 0 <= subtask_index < parallelism:
         raise InvalidInputError(
             "not a subtask index", found=subtask_index, expected=f"0 to {parallelism - 1}"
@@ -94,7 +94,7 @@ def subtask_sql(routing_key: str, parallelism: int) -> str:
     'cast(shiftright(shiftrightunsigned(xxhash64(user), 32) * 4L, 32) as int)'
     """
     # The upper half is below 2^32 and the parallelism at most 2^15: the product cannot overflow.
-    checked_parallelism(parallelism)
+    require_parallelism(parallelism)
     return f"cast(shiftright(shiftrightunsigned({routing_key}, 32) * {parallelism}L, 32) as int)"
 
 

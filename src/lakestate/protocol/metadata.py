@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from lakestate.protocol.key_ranges import KeyRange
-from lakestate.protocol.names import checked_name
-from lakestate.protocol.relative_path import checked_relative_path
+from lakestate.protocol.names import require_name
+from lakestate.protocol.relative_path import require_relative_path
 from lakestate.protocol.values import Epoch, FileRef, Generation, ObjectRef
 
 FORMAT_MAJOR = 1
@@ -71,7 +71,7 @@ class TableConfig:
     """Those of the message of the table's own type."""
 
     def __post_init__(self) -> None:
-        checked_name("table", self.name)
+        require_name("table", self.name)
 
     @property
     def schema_fingerprint(self) -> int:
@@ -172,7 +172,7 @@ class NamedBytes:
     unknown_fields: bytes = b""
 
     def __post_init__(self) -> None:
-        checked_relative_path(self.name)
+        require_relative_path(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,19 +21,19 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TAKEN_ENDINGS = {"operator": ".metadata"}
 
 
-def checked_name(kind: str, name: str) -> str:
+def require_name(kind: str, name: str) -> str:
     """The name itself, if it may be used for a `kind` of thing.
 
-    >>> checked_name("operator", "totals-v2")
+    >>> require_name("operator", "totals-v2")
     'totals-v2'
-    >>> checked_name("job", "a/../b")
+    >>> require_name("job", "a/../b")
     Traceback (most recent call last):
     lakestate.errors.InvalidInputError: not a valid job name: 'a/../b'; expected letters, ...
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX or ".." in name:
         raise InvalidInputError(
             f"not a valid {kind} name",
-            object_name=_shown(name),
+            object_name=_abbreviation(name),
             expected=f"letters, digits, '_', '-' and single '.', at most {NAME_CHARS_MAX} of them, "
             "beginning with a letter, a digit or '_'",
             action=f"choose another {kind} name",
@@ -42,13 +42,13 @@ def checked_name(kind: str, name: str) -> str:
     if ending is not None and name.endswith(ending):
         raise InvalidInputError(
             f"not a valid {kind} name",
-            object_name=_shown(name),
+            object_name=_abbreviation(name),
             expected=f"another ending than {ending!r}, which metadata objects have",
             action=f"choose another {kind} name",
         )
     return name
 
 
-def _shown(name: object) -> str:
+def _abbreviation(name: object) -> str:
     text = repr(name)
     return text if len(text) <= 80 else f"{text[:77]}… ({len(text)} characters)"

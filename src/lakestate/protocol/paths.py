@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from lakestate.protocol.names import checked_name
+from lakestate.protocol.names import require_name
 from lakestate.protocol.values import EPOCH_MAX, Epoch
 
 FENCE = "generation.json"
@@ -57,7 +57,7 @@ class Paths:
     job_id: str
 
     def __post_init__(self) -> None:
-        checked_name("job", self.job_id)
+        require_name("job", self.job_id)
 
     @property
     def root(self) -> str:
@@ -72,7 +72,7 @@ class Paths:
         """A manifest of the epoch. Further attempts get a suffix; the epoch record names the true one."""
         return f"{CHECKPOINTS}{epoch:d}/manifest{_suffix(attempt)}.pb"
 
-    def committed(self, epoch: Epoch) -> str:
+    def commit_marker(self, epoch: Epoch) -> str:
         """The marker that the epoch's sinks are committed."""
         return f"{CHECKPOINTS}{epoch:d}/committed.json"
 
@@ -80,18 +80,18 @@ class Paths:
         self, epoch: Epoch, operator_id: str, subtask_index: int, attempt: str | None = None
     ) -> str:
         """What a subtask wrote in the epoch. Further attempts get a suffix."""
-        checked_name("operator", operator_id)
+        require_name("operator", operator_id)
         return f"{CHECKPOINTS}{epoch:d}/operator-{operator_id}-{subtask_index}{_suffix(attempt)}.metadata"
 
     def data(self, epoch: Epoch, operator_id: str, table: str, subtask_index: int, uid: str) -> str:
         """A data file of a table."""
-        checked_name("operator", operator_id)
-        checked_name("table", table)
+        require_name("operator", operator_id)
+        require_name("table", table)
         return f"{CHECKPOINTS}{epoch:d}/operator-{operator_id}/{table}-{subtask_index}-{uid}.parquet"
 
     def tag(self, name: str) -> str:
         """The tag of that name."""
-        return f"{TAGS}{checked_name('tag', name)}.json"
+        return f"{TAGS}{require_name('tag', name)}.json"
 
 
 def _suffix(attempt: str | None) -> str:
@@ -109,13 +109,13 @@ _PATTERNS = (
 )
 
 
-def recognise(path: str) -> ObjectName:
+def parse_object_name(path: str) -> ObjectName:
     """What the object at a path below the job's root is.
 
-    >>> name = recognise("checkpoints/12/operator-op/users-0-a1.parquet")
+    >>> name = parse_object_name("checkpoints/12/operator-op/users-0-a1.parquet")
     >>> name.kind, name.epoch
     (<ObjectKind.DATA: 'data file'>, Epoch(12))
-    >>> recognise("notes.txt").kind
+    >>> parse_object_name("notes.txt").kind
     <ObjectKind.FOREIGN: 'foreign object'>
     """
     if path == FENCE:

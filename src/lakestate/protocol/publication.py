@@ -100,6 +100,6 @@ def publication(
     return Superseded(existing)
 
 
-def replayed_permit(record: EpochRecord) -> CommitPermit:
+def replay_permit(record: EpochRecord) -> CommitPermit:
     """The permit to commit again what a published epoch may not have committed."""
     return CommitPermit(record, _ISSUER)

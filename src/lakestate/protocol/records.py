@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from lakestate.errors import CorruptionError, IncompatibleStateError, LakestateError
-from lakestate.protocol.names import checked_name
-from lakestate.protocol.sealed_json import sealed, unsealed
+from lakestate.protocol.names import require_name
+from lakestate.protocol.sealed_json import seal, unseal
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
 
 RECORD_FORMAT = 1
@@ -28,8 +28,8 @@ class Record:
     def encode(self) -> bytes:
         """The record as canonical JSON with its own checksum, on one line."""
         body = {"record": self.kind, "format": RECORD_FORMAT}
-        body |= {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
-        return sealed(body)
+        body |= {item.name: _json_value(getattr(self, item.name)) for item in fields(self)}
+        return seal(body)
 
     @classmethod
     def decode(cls, data: bytes, object_name: str, job_id: str) -> Self:
@@ -37,7 +37,7 @@ class Record:
 
         Raises CorruptionError if the bytes are not a record of this kind and job.
         """
-        body = unsealed(data, object_name)
+        body = unseal(data, object_name)
         if body.get("record") != cls.kind or body.get("job_id") != job_id:
             raise CorruptionError(
                 f"not the {cls.kind} of this job",
@@ -59,7 +59,7 @@ class Record:
     def _from_body(cls, body: dict[str, Any], object_name: str) -> Self:
         values = {item.name: body.get(item.name) for item in fields(cls)}
         try:
-            record = cls(**{name: _typed(name, value) for name, value in values.items()})
+            record = cls(**{name: _field_value(name, value) for name, value in values.items()})
         except (LakestateError, TypeError, ValueError, KeyError) as cause:
             raise CorruptionError(
                 f"malformed {cls.kind}", object_name=object_name, found=str(cause)[:200]
@@ -109,7 +109,7 @@ class TagRecord(Record):
     created_at_ms: int
 
     def __post_init__(self) -> None:
-        checked_name("tag", self.name)
+        require_name("tag", self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class BoundaryRecord(Record):
     change_id: str
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
     match value:
         case ObjectRef():
             return {"path": value.path, "size_bytes": value.size_bytes, "checksum": f"{value.checksum:016x}"}
@@ -132,7 +132,7 @@ def _plain(value: object) -> object:
             return value
 
 
-def _typed(name: str, value: Any) -> Any:
+def _field_value(name: str, value: Any) -> Any:
     match name:
         case "epoch" | "oldest":
             return Epoch(value)

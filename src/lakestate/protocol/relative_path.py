@@ -16,12 +16,12 @@ _FORBIDDEN_PARTS = frozenset(("", ".", "..", ".lakestate"))
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f\\\ud800-\udfff]+")
 
 
-def checked_relative_path(path: str) -> str:
+def require_relative_path(path: str) -> str:
     """The path itself, if it names something below the root it will be joined to.
 
-    >>> checked_relative_path("checkpoints/3/manifest.pb")
+    >>> require_relative_path("checkpoints/3/manifest.pb")
     'checkpoints/3/manifest.pb'
-    >>> checked_relative_path("../other-job/generation.json")
+    >>> require_relative_path("../other-job/generation.json")
     Traceback (most recent call last):
     lakestate.errors.InvalidInputError: path leaves the job's root or is malformed: ...
     """

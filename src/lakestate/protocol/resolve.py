@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakestate.protocol.paths import Paths
-from lakestate.protocol.publication import CommitPermit, Fenced, replayed_permit
+from lakestate.protocol.publication import CommitPermit, Fenced, replay_permit
 from lakestate.protocol.records import BoundaryRecord, EpochRecord
 from lakestate.protocol.values import Epoch, Generation
 
@@ -99,7 +99,7 @@ def resolve(
     on from the newest would write output again that is committed.
     """
     if not observed and lost is None:
-        return StartFresh() if boundary is None else _nothing_at_the_boundary(boundary)
+        return StartFresh() if boundary is None else _refuse_lost_boundary(boundary)
     newest = observed[0] if observed else None
     if newest and isinstance(newest.record, EpochRecord) and newest.record.generation > mine:
         return Fenced(newest.record.generation)
@@ -113,10 +113,10 @@ def resolve(
     assert isinstance(newest.record, EpochRecord)
     if newest.committed:
         return Resume(newest.record)
-    return ReplayCommit(replayed_permit(newest.record))
+    return ReplayCommit(replay_permit(newest.record))
 
 
-def _nothing_at_the_boundary(boundary: BoundaryRecord) -> Refuse:
+def _refuse_lost_boundary(boundary: BoundaryRecord) -> Refuse:
     # The boundary only ever moves to a published epoch. Starting fresh would write all output again.
     paths = Paths(boundary.job_id)
     missing = f"{paths.root}/{paths.epoch_record(boundary.oldest)}"

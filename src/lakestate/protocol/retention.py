@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.paths import ObjectKind, recognise
+from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.values import Epoch
 
@@ -115,13 +115,13 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan | RetentionRefused:
         return RetentionRefused((*facts.unread_tags, *damages))
     if not any(epoch >= facts.boundary for epoch in facts.published):
         return RetentionRefused((Damaged(f"epoch {facts.boundary}", "no published epoch would remain"),))
-    needed = _needed(facts).union(facts.spared)
+    needed = _needed_objects(facts).union(facts.spared)
     first: list[str] = []
     then: list[str] = []
     kept: list[str] = []
     foreign: list[str] = []
     for path in sorted(facts.objects):
-        name = recognise(path)
+        name = parse_object_name(path)
         if name.kind is ObjectKind.FOREIGN:
             foreign.append(path)
         elif name.epoch is None or name.epoch >= facts.boundary or path in needed:
@@ -133,7 +133,7 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan | RetentionRefused:
     return RetentionPlan(facts.boundary, tuple(first), tuple(then), tuple(kept), tuple(foreign))
 
 
-def _needed(facts: RetentionFacts) -> frozenset[str]:
+def _needed_objects(facts: RetentionFacts) -> frozenset[str]:
     known = (facts.references[epoch] for epoch in facts.retained)
     return frozenset(path for paths in known if not isinstance(paths, Damaged) for path in paths)
 

@@ -1,6 +1,6 @@
 """Small JSON objects that carry a checksum of their own. Pure.
 
-Reading is strict: the bytes must be exactly what `sealed` writes.
+Reading is strict: the bytes must be exactly what `seal` writes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from lakestate.errors import CorruptionError
 RECORD_BYTES_MAX = 64 * 1024
 
 
-def sealed(body: Mapping[str, object]) -> bytes:
+def seal(body: Mapping[str, object]) -> bytes:
     """A body as canonical JSON on one line, with a checksum at its end."""
     text = json.dumps(body, separators=(",", ":"), ensure_ascii=True)
     return f'{text[:-1]},"crc32":"{zlib.crc32(text.encode()):08x}"}}\n'.encode()
 
 
-def unsealed(data: bytes, object_name: str) -> dict[str, Any]:
+def unseal(data: bytes, object_name: str) -> dict[str, Any]:
     """The body of exactly such bytes, or CorruptionError naming the object."""
     if len(data) > RECORD_BYTES_MAX:
         raise CorruptionError(
@@ -33,7 +33,7 @@ def unsealed(data: bytes, object_name: str) -> dict[str, Any]:
     try:
         body = json.loads(data)
         stated = body.pop("crc32")
-        intact = isinstance(stated, str) and sealed(body) == data
+        intact = isinstance(stated, str) and seal(body) == data
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
         raise CorruptionError(
             "record cannot be decoded", object_name=object_name, found=f"{len(data)} bytes: {data[:40]!r}"

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange, checked_parallelism, key_range_of
-from lakestate.protocol.names import checked_name
-from lakestate.protocol.relative_path import checked_relative_path
+from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange, key_range_of, require_parallelism
+from lakestate.protocol.names import require_name
+from lakestate.protocol.relative_path import require_relative_path
 
 EPOCH_MAX = 2**32 - 1
 GENERATION_MAX = 2**63 - 1
@@ -95,9 +95,9 @@ class TaskInfo:
     generation: Generation = FIRST_GENERATION
 
     def __post_init__(self) -> None:
-        checked_name("job", self.job_id)
-        checked_name("operator", self.operator_id)
-        checked_parallelism(self.parallelism)
+        require_name("job", self.job_id)
+        require_name("operator", self.operator_id)
+        require_parallelism(self.parallelism)
         key_range_of(self.subtask_index, self.parallelism)
         object.__setattr__(self, "generation", Generation(self.generation))
 
@@ -119,7 +119,7 @@ class ObjectRef:
     checksum: int
 
     def __post_init__(self) -> None:
-        checked_relative_path(self.path)
+        require_relative_path(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class FileRef:
     unknown_fields: bytes = b""
 
     def __post_init__(self) -> None:
-        checked_relative_path(self.path)
+        require_relative_path(self.path)
 
     def clipped_to(self, keys: KeyRange) -> FileRef | None:
         """The same file for the holder of `keys`, or None if none of its rows count there."""

@@ -14,9 +14,9 @@ from lakestate.errors import InvalidInputError
 from lakestate.observability.progress import EpochListener
 from lakestate.operators.operator import Operator
 from lakestate.protocol.compaction import CompactionPolicy
-from lakestate.protocol.key_ranges import checked_parallelism
+from lakestate.protocol.key_ranges import require_parallelism
 from lakestate.protocol.metadata import Manifest
-from lakestate.protocol.names import checked_name
+from lakestate.protocol.names import require_name
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.runtime.sink_step import clean_up_of, committer_of
 from lakestate.sinks.sink import Sink
@@ -142,13 +142,13 @@ class Pipeline:
         compaction: CompactionPolicy | None = CompactionPolicy(),  # noqa: B008
         cache_dir: str | Path | None = None,
     ) -> None:
-        self._job_id = checked_name("job", job_id)
+        self._job_id = require_name("job", job_id)
         self._backend = (
             checkpoint
             if isinstance(checkpoint, ParquetBackend)
             else ParquetBackend(checkpoint, cache_dir=cache_dir)
         )
-        self._parallelism = checked_parallelism(parallelism)
+        self._parallelism = require_parallelism(parallelism)
         self._settings = DriverSettings(retention or RetentionPolicy(), compaction)
         self._graph = Graph()
 

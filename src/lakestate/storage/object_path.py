@@ -15,7 +15,7 @@ RESERVED = ".lakestate"
 """The folder where a store keeps what is not an object yet: temporary files, locks, parts."""
 
 PATH_BYTES_MAX = 1024
-"""The longest key that S3 takes. A store's own prefix counts too: see `checked_key`."""
+"""The longest key that S3 takes. A store's own prefix counts too: see `require_key`."""
 
 PART_BYTES_MAX = 255
 """The longest file name that Linux takes."""
@@ -24,37 +24,37 @@ _CONTROL = re.compile("[\\x00-\\x1f\\x7f]")
 _SURROGATE = re.compile("[\\ud800-\\udfff]")
 
 
-def checked_path(path: str) -> str:
+def require_path(path: str) -> str:
     """The path itself, if it may name an object.
 
-    >>> checked_path("epochs/0000000001.json")
+    >>> require_path("epochs/0000000001.json")
     'epochs/0000000001.json'
     """
     parts = path.split("/")
     fault = _text_fault(path) or next(filter(None, map(_part_fault, parts)), None)
     if fault is not None:
-        raise _invalid("not an object path", path, fault)
+        raise _invalid_path_error("not an object path", path, fault)
     return path
 
 
-def checked_key(url: str, path: str) -> str:
+def require_key(url: str, path: str) -> str:
     """The path itself, if it may name an object of the store at the URL, whose prefix counts.
 
-    >>> checked_key("s3://bucket/folder", "a.parquet")
+    >>> require_key("s3://bucket/folder", "a.parquet")
     'a.parquet'
     """
     parts = urlsplit(url)
     prefix = "" if parts.scheme == "file" else unquote(parts.path).strip("/")
-    checked_path(f"{prefix}/{path}" if prefix else path)
+    require_path(f"{prefix}/{path}" if prefix else path)
     return path
 
 
-def checked_prefix(prefix: str) -> str:
+def require_prefix(prefix: str) -> str:
     """The prefix itself, if paths can begin with it. Its last part may be any beginning of a name."""
     folders = prefix.split("/")[:-1]
     fault = _text_fault(prefix) or next(filter(None, map(_part_fault, folders)), None)
     if fault is not None:
-        raise _invalid("not a prefix of object paths", prefix, fault)
+        raise _invalid_path_error("not a prefix of object paths", prefix, fault)
     return prefix
 
 
@@ -85,7 +85,7 @@ def _part_fault(part: str) -> str | None:
     return None
 
 
-def _invalid(summary: str, path: str, fault: str) -> InvalidInputError:
+def _invalid_path_error(summary: str, path: str, fault: str) -> InvalidInputError:
     return InvalidInputError(
         summary, object_name=repr(path[:200]), found=fault, expected="a relative path such as 'epochs/1.json'"
     )

@@ -40,7 +40,7 @@ class InlineExecutor(Executor):
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
+def run_sequentially() -> Iterator[None]:
     """Inside, this thread of control starts no others: what must be the same every time needs that."""
     token = _ONE_AT_A_TIME.set(True)
     try:
@@ -49,19 +49,19 @@ def one_at_a_time() -> Iterator[None]:
         _ONE_AT_A_TIME.reset(token)
 
 
-def is_one_at_a_time() -> bool:
-    """Whether the caller is inside `one_at_a_time`.
+def is_sequential() -> bool:
+    """Whether the caller is inside `run_sequentially`.
 
-    >>> with one_at_a_time():
-    ...     is_one_at_a_time()
+    >>> with run_sequentially():
+    ...     is_sequential()
     True
     """
     return _ONE_AT_A_TIME.get()
 
 
-def in_parallel(fetch: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+def map_in_parallel(fetch: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
     """The answer for each item. The first error is raised; what has not begun is cancelled."""
-    if len(items) < 2 or is_one_at_a_time():
+    if len(items) < 2 or is_sequential():
         return [fetch(item) for item in items]
     with ThreadPoolExecutor(min(THREADS_MAX, len(items)), thread_name_prefix="lakestate-get") as pool:
         answers = [pool.submit(fetch, item) for item in items]

@@ -24,7 +24,7 @@ class BeyondEndError(InvalidInputError):
     """A range is asked for that is not inside the object."""
 
 
-def checked_spans(object_name: str, spans: Sequence[ByteRange]) -> Sequence[ByteRange]:
+def check_spans(object_name: str, spans: Sequence[ByteRange]) -> Sequence[ByteRange]:
     """The spans themselves, if each can lie in an object. Stores disagree about empty ranges."""
     for span in spans:
         if span.start < 0 or span.length < 1:
@@ -34,17 +34,17 @@ def checked_spans(object_name: str, spans: Sequence[ByteRange]) -> Sequence[Byte
     return spans
 
 
-def whole_span(object_name: str, span: ByteRange, data: bytes) -> bytes:
+def require_whole_span(object_name: str, span: ByteRange, data: bytes) -> bytes:
     """The data itself, if the object was long enough for the span."""
     if len(data) != span.length:
-        raise beyond_end(object_name, f"{len(data)} of {span.length} bytes from {span.start}")
+        raise beyond_end_error(object_name, f"{len(data)} of {span.length} bytes from {span.start}")
     return data
 
 
-def merged_spans(spans: Sequence[ByteRange]) -> list[ByteRange]:
+def merge_spans(spans: Sequence[ByteRange]) -> list[ByteRange]:
     """Fewer spans, in order of place, such that each given one lies in one of them.
 
-    >>> merged_spans([ByteRange(50, 10), ByteRange(0, 10), ByteRange(9 << 20, 1)])
+    >>> merge_spans([ByteRange(50, 10), ByteRange(0, 10), ByteRange(9 << 20, 1)])
     [ByteRange(start=0, length=60), ByteRange(start=9437184, length=1)]
     """
     merged: list[ByteRange] = []
@@ -60,16 +60,16 @@ def merged_spans(spans: Sequence[ByteRange]) -> list[ByteRange]:
 
 
 def cut_span(object_name: str, span: ByteRange, fetched: Sequence[tuple[ByteRange, bytes]]) -> bytes:
-    """The bytes of a span out of what was fetched for `merged_spans`."""
+    """The bytes of a span out of what was fetched for `merge_spans`."""
     for place, data in fetched:
         if place.start <= span.start and span.start + span.length <= place.start + place.length:
             first = span.start - place.start
             # The whole of bytes is themselves: no copy.
-            return whole_span(object_name, span, data[first : first + span.length])
+            return require_whole_span(object_name, span, data[first : first + span.length])
     raise AssertionError(f"{span} lies in none of the merged spans")
 
 
-def beyond_end(object_name: str, found: str | None = None) -> BeyondEndError:
+def beyond_end_error(object_name: str, found: str | None = None) -> BeyondEndError:
     """The error for a range that is not inside the object."""
     return BeyondEndError(
         "the object ends before the range",

@@ -19,7 +19,7 @@ from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.compatibility import Compatibility, compatibility
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.metadata import TableConfig, TableFiles, TableType
-from lakestate.protocol.names import checked_name
+from lakestate.protocol.names import require_name
 from lakestate.protocol.values import Epoch, FileRef, Generation, TaskInfo
 from lakestate.tables.context import TableContext
 
@@ -91,12 +91,12 @@ class Table(ABC):
     table_type: ClassVar[TableType]
 
     def __init__(self, name: str | None) -> None:
-        self._name = None if name is None else checked_name("table", name)
+        self._name = None if name is None else require_name("table", name)
 
     def __set_name__(self, owner: type, name: str) -> None:
         """A table declared as an attribute is named after it."""
         if self._name is None:
-            self._name = checked_name("table", name)
+            self._name = require_name("table", name)
 
     @property
     def name(self) -> str:

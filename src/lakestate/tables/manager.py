@@ -9,7 +9,7 @@ from typing import TypeVar
 from lakestate.errors import ConflictError, InvalidInputError, NotFoundError
 from lakestate.job.backing_store import BackingStore
 from lakestate.protocol.metadata import StateSummary, SubtaskEntry, SubtaskMetadata
-from lakestate.protocol.paths import recognise
+from lakestate.protocol.paths import parse_object_name
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TaskInfo
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, FinishedTable, Table, View
@@ -149,7 +149,7 @@ class TableManager:
         oldest = boundary.record.oldest
         for file in files:
             # By its name, as retention goes: what it holds may count as of an earlier epoch.
-            if (recognise(file.path).epoch or 0) < oldest:
+            if (parse_object_name(file.path).epoch or 0) < oldest:
                 raise ConflictError(
                     "retention has passed a merge before it was swapped in",
                     object_name=self._context.objects.shown(file.path),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cache
 
-from lakestate.storage.parallel import InlineExecutor, is_one_at_a_time
+from lakestate.storage.parallel import InlineExecutor, is_sequential
 
 WRITERS_MAX = 4
 
 
 def writers() -> Executor:
     """Threads, unless nothing may run in parallel."""
-    return InlineExecutor() if is_one_at_a_time() else _threads()
+    return InlineExecutor() if is_sequential() else _threads()
 
 
 @cache

@@ -24,7 +24,7 @@ from lakestate.config import RetryPolicy, StoreConfig
 from lakestate.errors import LakestateError, MissingExtraError, StorageUnavailableError
 from lakestate.storage import open_store
 from lakestate.storage.redaction import Redaction
-from lakestate.storage.remote.s3_client import boto_errors, s3_client
+from lakestate.storage.remote.s3_client import s3_client, translate_boto_errors
 from lakestate.storage.retry import TransientFault
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class S3Server:
     def _bucket_is_ready(self) -> bool:
         config = self.store_config(retry=RetryPolicy(deadline_ms=1, attempt_timeout_ms=20_000))
         try:
-            with boto_errors(self.bucket, Redaction(config.options)):
+            with translate_boto_errors(self.bucket, Redaction(config.options)):
                 self._create_bucket(config)
             # Not empty: the first byte of a bucket makes the server allocate volumes, for seconds.
             open_store(config).put("ready", b"ready")

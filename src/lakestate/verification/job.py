@@ -16,10 +16,10 @@ from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
 from lakestate.job.backing_store import BackingStore
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata
-from lakestate.protocol.paths import BOUNDARY, ObjectKind, recognise
+from lakestate.protocol.paths import BOUNDARY, ObjectKind, parse_object_name
 from lakestate.protocol.values import Epoch, ObjectRef, TaskInfo
 from lakestate.sinks.sink import Sink
-from lakestate.storage.parallel import InlineExecutor, is_one_at_a_time
+from lakestate.storage.parallel import InlineExecutor, is_sequential
 from lakestate.tables.context import TableContext
 from lakestate.verification.data_files import check_data_file
 from lakestate.verification.ledger import STATE_ERRORS, Ledger, flaw_of
@@ -73,7 +73,7 @@ def verify(
 
 
 def _threads(count: int) -> Executor:
-    if is_one_at_a_time():
+    if is_sequential():
         return InlineExecutor()
     return ThreadPoolExecutor(count, thread_name_prefix="lakestate-verify")
 
@@ -259,13 +259,13 @@ class _Verification:
 
     def _lost(self, records: Records) -> list[Epoch]:
         """Epochs that should have a record and have none."""
-        names = map(recognise, self._ledger.flawed(ObjectKind.EPOCH_RECORD))
+        names = map(parse_object_name, self._ledger.flawed(ObjectKind.EPOCH_RECORD))
         return [name.epoch for name in names if name.epoch and name.epoch not in records.published]
 
     def _orphans(self, listed: Mapping[str, int], records: Records) -> Iterable[Orphan]:
         needed, unknown = self._ledger.needed(), self._ledger.hides_references()
         for path, size_bytes in sorted(listed.items()):
-            name = recognise(path)
+            name = parse_object_name(path)
             if path in needed or name.kind in _NEVER_ORPHANS:
                 continue
             if name.kind is ObjectKind.COMMITTED and name.epoch in records.epochs:

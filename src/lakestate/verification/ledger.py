@@ -22,7 +22,7 @@ from lakestate.errors import (
     NotFoundError,
 )
 from lakestate.job.objects import JobObjects
-from lakestate.protocol.paths import ObjectKind, recognise
+from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.values import Epoch, ObjectRef
 from lakestate.verification.data_files import ContradictionError
 from lakestate.verification.report import Finding, Problem
@@ -58,7 +58,7 @@ class Ledger:
     def read(self, path: str, size_bytes: int) -> None:
         """An object was read."""
         with self._lock:
-            self.checked[recognise(path).kind.value] += 1
+            self.checked[parse_object_name(path).kind.value] += 1
             self.bytes_read += size_bytes
 
     def blame(self, path: str, flaw: Flaw) -> None:
@@ -79,7 +79,7 @@ class Ledger:
 
     def flawed(self, kind: ObjectKind) -> list[str]:
         """The objects of a kind that something is wrong with."""
-        return [path for path in self._flaws if recognise(path).kind is kind]
+        return [path for path in self._flaws if parse_object_name(path).kind is kind]
 
     def is_flawed(self, path: str) -> bool:
         """Whether anything is wrong with an object."""
@@ -129,7 +129,7 @@ class Ledger:
     def findings(self, retained: Collection[Epoch]) -> Iterable[Finding]:
         """What is wrong, in order of path."""
         for path, flaws in sorted(self._flaws.items()):
-            kind = recognise(path).kind
+            kind = parse_object_name(path).kind
             epochs = tuple(sorted(epoch for epoch in self.epochs_of(path) if epoch in retained))
             for flaw in flaws:
                 yield Finding(
@@ -152,7 +152,7 @@ class Ledger:
     def hides_references(self) -> bool:
         """Whether something cannot be read that may name further objects."""
         return any(
-            recognise(path).kind in _NAMES_OTHERS
+            parse_object_name(path).kind in _NAMES_OTHERS
             and any(flaw.problem not in (Problem.CONTRADICTION, Problem.OUTDATED) for flaw in flaws)
             for path, flaws in self._flaws.items()
         )

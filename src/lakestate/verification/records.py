@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lakestate.protocol.metadata import Manifest
-from lakestate.protocol.paths import BOUNDARY, FENCE, ObjectKind, recognise
+from lakestate.protocol.paths import BOUNDARY, FENCE, ObjectKind, parse_object_name
 from lakestate.protocol.records import BoundaryRecord, CommittedRecord, EpochRecord, TagRecord
 from lakestate.protocol.values import Epoch, Generation
 from lakestate.verification.ledger import Flaw, Ledger
@@ -84,7 +84,7 @@ def read_records(ledger: Ledger, listed: Mapping[str, int]) -> Records:
 
 
 def _read_tags(ledger: Ledger, listed: Mapping[str, int], records: Records) -> None:
-    for path in (path for path in listed if recognise(path).kind is ObjectKind.TAG):
+    for path in (path for path in listed if parse_object_name(path).kind is ObjectKind.TAG):
         ledger.read(path, listed[path])
         tag = ledger.attempt(path, partial(ledger.objects.read_tag, path), NO_RETENTION)
         if tag is not None:
@@ -94,7 +94,7 @@ def _read_tags(ledger: Ledger, listed: Mapping[str, int], records: Records) -> N
 
 def _read_marker(ledger: Ledger, listed: Mapping[str, int], record: EpochRecord, records: Records) -> None:
     objects, epoch = ledger.objects, record.epoch
-    path = objects.paths.committed(epoch)
+    path = objects.paths.commit_marker(epoch)
     marker = ledger.attempt(path, partial(objects.read_committed, epoch), COMMITTED_AGAIN)
     if marker is not None:
         ledger.read(path, listed.get(path, 0))
@@ -118,7 +118,7 @@ class _Left:
 
     @classmethod
     def found(cls, manifests: Mapping[Epoch, Manifest], listed: Collection[str]) -> _Left:
-        names = [recognise(path) for path in listed]
+        names = [parse_object_name(path) for path in listed]
         of_kind = {
             kind: frozenset(name.epoch for name in names if name.kind is kind and name.epoch)
             for kind in (ObjectKind.COMMITTED, ObjectKind.MANIFEST)

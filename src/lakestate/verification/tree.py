@@ -25,7 +25,7 @@ from lakestate.protocol.metadata import (
     TableFiles,
     TableType,
 )
-from lakestate.protocol.paths import ObjectKind, recognise
+from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.records import EpochRecord
 from lakestate.protocol.values import Epoch, FileRef, Generation
 from lakestate.verification.ledger import Flaw, Ledger
@@ -207,7 +207,7 @@ def _metadata_flaws(metadata: SubtaskMetadata) -> Iterator[Flaw]:
 def _file_flaws(
     file: FileRef, table: TableFiles, config: TableConfig, metadata: SubtaskMetadata
 ) -> Iterator[Flaw]:
-    name = recognise(file.path)
+    name = parse_object_name(file.path)
     folder = f"/operator-{metadata.operator_id}/{table.table}-"
     if name.kind is not ObjectKind.DATA or folder not in file.path:
         yield _contradiction(f"the file {file.path}", f"one of …{folder}…")

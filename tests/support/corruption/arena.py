@@ -12,7 +12,7 @@ from tests.support.corruption.mutations import Damage, Original
 
 import lakestate as ls
 from lakestate.coordinator.retain import references_of
-from lakestate.protocol.paths import ObjectKind, recognise
+from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.files.destination import LocalPlace, UploadPlace
@@ -100,7 +100,7 @@ class Arena:
             needs[epoch] = found
         for full in sorted(self.world.state):
             path = full.removeprefix(PREFIX)
-            kind = recognise(path).kind
+            kind = parse_object_name(path).kind
             epochs = tuple(epoch for epoch, paths in needs.items() if path in paths)
             if kind in (ObjectKind.FENCE, ObjectKind.BOUNDARY, ObjectKind.TAG):
                 yield Target(kind.value, "state", full, (path,))

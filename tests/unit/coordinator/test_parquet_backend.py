@@ -17,7 +17,7 @@ from lakestate.coordinator.retain import references_of
 from lakestate.errors import ConflictError, FencedError, InvalidInputError
 from lakestate.protocol.retention import RetentionPlan
 from lakestate.protocol.values import Epoch
-from lakestate.storage.parallel import one_at_a_time
+from lakestate.storage.parallel import run_sequentially
 
 TABLE = ls.KeyedTable("t", key="k string", value="n bigint")
 
@@ -100,7 +100,7 @@ def test_what_a_script_makes_of_older_versions_is_not_what_the_driver_finds_in_t
     task = ls.TaskInfo("job", "op", generation=generation)
     tables = ls.TableManager.load(task, [times(100)], job.backend, restore_from=4)
     job.backend.write_checkpoint_metadata("job", 5, [tables.checkpoint(5, 1, None, False)])
-    with one_at_a_time():
+    with run_sequentially():
         merged = script(job).compact_operator("job", "op", policy=EAGER, tables=[times(10)])
         assert merged.bytes_written > 0
         again = ls.TableManager.load(task, [times(100)], job.backend, restore_from=5)
@@ -140,7 +140,7 @@ def test_a_claim_forgets_what_was_known_of_the_job(job: TableJob) -> None:
         references = references_of(objects, epoch)
         assert isinstance(references, frozenset)
         needed = {objects.full(path) for path in references}
-        assert needed - there == {objects.full(objects.paths.committed(epoch))}
+        assert needed - there == {objects.full(objects.paths.commit_marker(epoch))}
     again.close()
 
 

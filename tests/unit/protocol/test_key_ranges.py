@@ -15,8 +15,8 @@ from lakestate.protocol.key_ranges import (
     KEY_MAX,
     PARALLELISM_MAX,
     KeyRange,
-    checked_parallelism,
     key_range_of,
+    require_parallelism,
     subtask_of,
     subtask_sql,
 )
@@ -66,7 +66,7 @@ def test_the_sql_computes_the_same_in_signed_64_bit_integers(key: int, paralleli
 @pytest.mark.parametrize("parallelism", [0, -1, PARALLELISM_MAX + 1, True])
 def test_a_parallelism_out_of_bounds_is_refused(parallelism: int) -> None:
     with pytest.raises(InvalidInputError, match="not a parallelism"):
-        checked_parallelism(parallelism)
+        require_parallelism(parallelism)
     with pytest.raises(InvalidInputError, match="not a parallelism"):
         subtask_sql("k", parallelism)
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from lakestate.errors import InvalidInputError
 from lakestate.job.objects import JobObjects
-from lakestate.protocol.names import NAME_CHARS_MAX, checked_name
-from lakestate.protocol.paths import BOUNDARY, FENCE, ObjectKind, ObjectName, Paths, recognise
-from lakestate.protocol.relative_path import checked_relative_path
+from lakestate.protocol.names import NAME_CHARS_MAX, require_name
+from lakestate.protocol.paths import BOUNDARY, FENCE, ObjectKind, ObjectName, Paths, parse_object_name
+from lakestate.protocol.relative_path import require_relative_path
 from lakestate.protocol.values import EPOCH_MAX, Epoch, Generation, ObjectRef, TaskInfo
 from lakestate.storage import open_store
 
@@ -68,17 +68,17 @@ BAD_PATHS = (
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_bad_name_is_refused_and_the_error_says_of_what(kind: str, name: str) -> None:
     with pytest.raises(InvalidInputError, match=f"not a valid {kind} name"):
-        checked_name(kind, name)
+        require_name(kind, name)
 
 
 @pytest.mark.parametrize("name", ["a", "_", "totals-v2", "0", "a.b-c_D", "x" * NAME_CHARS_MAX])
 def test_a_good_name_is_itself(name: str) -> None:
-    assert checked_name("job", name) == name
+    assert require_name("job", name) == name
 
 
 def test_the_error_about_an_endless_name_stays_short() -> None:
     with pytest.raises(InvalidInputError) as caught:
-        checked_name("job", "x" * 100_000)
+        require_name("job", "x" * 100_000)
     assert len(str(caught.value)) < 400
 
 
@@ -104,17 +104,17 @@ def test_no_operator_has_the_name_of_another_ones_metadata() -> None:
         InvalidInputError, match=r"not a valid operator name: 'a-0\.metadata'; .*another ending"
     ):
         TaskInfo("job", "a-0.metadata")
-    assert checked_name("table", "a-0.metadata") == "a-0.metadata"
+    assert require_name("table", "a-0.metadata") == "a-0.metadata"
 
 
 def test_the_longest_part_that_a_file_system_takes_is_a_part_of_a_path() -> None:
-    assert checked_relative_path("a/" + "x" * 255) == "a/" + "x" * 255
+    assert require_relative_path("a/" + "x" * 255) == "a/" + "x" * 255
 
 
 @pytest.mark.parametrize("path", BAD_PATHS)
 def test_a_path_that_leaves_the_root_is_refused(path: str) -> None:
     with pytest.raises(InvalidInputError, match="leaves the job's root"):
-        checked_relative_path(path)
+        require_relative_path(path)
     with pytest.raises(InvalidInputError, match="leaves the job's root"):
         ObjectRef(path, 0, 0)
 
@@ -140,7 +140,7 @@ def test_every_name_we_build_is_recognised_as_what_it_is(
         paths.epoch_record(epoch): (ObjectKind.EPOCH_RECORD, epoch),
         paths.manifest(epoch): (ObjectKind.MANIFEST, epoch),
         paths.manifest(epoch, uid): (ObjectKind.MANIFEST, epoch),
-        paths.committed(epoch): (ObjectKind.COMMITTED, epoch),
+        paths.commit_marker(epoch): (ObjectKind.COMMITTED, epoch),
         paths.subtask_metadata(epoch, operator, subtask): (ObjectKind.SUBTASK_METADATA, epoch),
         paths.subtask_metadata(epoch, operator, subtask, uid): (ObjectKind.SUBTASK_METADATA, epoch),
         paths.data(epoch, operator, table, subtask, uid): (ObjectKind.DATA, epoch),
@@ -149,8 +149,8 @@ def test_every_name_we_build_is_recognised_as_what_it_is(
         BOUNDARY: (ObjectKind.BOUNDARY, None),
     }
     assert len(built) == 10
-    assert {path: (recognise(path).kind, recognise(path).epoch) for path in built} == built
-    assert [checked_relative_path(path) for path in built] == list(built)
+    assert {path: (parse_object_name(path).kind, parse_object_name(path).epoch) for path in built} == built
+    assert [require_relative_path(path) for path in built] == list(built)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_every_name_we_build_is_recognised_as_what_it_is(
     ],
 )
 def test_what_we_would_not_write_is_foreign(path: str) -> None:
-    assert recognise(path) == ObjectName(path, ObjectKind.FOREIGN)
+    assert parse_object_name(path) == ObjectName(path, ObjectKind.FOREIGN)
 
 
 @given(st.lists(EPOCHS, min_size=2, max_size=5))

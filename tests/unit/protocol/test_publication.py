@@ -13,7 +13,7 @@ from lakestate.protocol.publication import (
     Superseded,
     may_publish,
     publication,
-    replayed_permit,
+    replay_permit,
 )
 from lakestate.protocol.records import BoundaryRecord, EpochRecord, GenerationRecord
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
@@ -54,12 +54,12 @@ OURS = record(5)
 @pytest.mark.parametrize(
     ("existing", "passed", "decision"),
     [
-        pytest.param(None, None, Published(replayed_permit(OURS)), id="created"),
-        pytest.param(None, boundary(7), Published(replayed_permit(OURS)), id="created, at the boundary"),
+        pytest.param(None, None, Published(replay_permit(OURS)), id="created"),
+        pytest.param(None, boundary(7), Published(replay_permit(OURS)), id="created, at the boundary"),
         pytest.param(None, boundary(8), Collected(Epoch(8)), id="created after it was collected"),
-        pytest.param(OURS, None, Published(replayed_permit(OURS)), id="our lost answer was a yes"),
+        pytest.param(OURS, None, Published(replay_permit(OURS)), id="our lost answer was a yes"),
         pytest.param(OURS, boundary(8), Collected(Epoch(8)), id="our lost answer was a yes, too late"),
-        pytest.param(record(6), None, Published(replayed_permit(record(6))), id="the same manifest"),
+        pytest.param(record(6), None, Published(replay_permit(record(6))), id="the same manifest"),
         pytest.param(
             record(6, ".b"), None, Fenced(Generation(6)), id="by a higher generation"
         ),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakestate.protocol.publication import Fenced, replayed_permit
+from lakestate.protocol.publication import Fenced, replay_permit
 from lakestate.protocol.records import BoundaryRecord, EpochRecord
 from lakestate.protocol.resolve import (
     Damaged,
@@ -55,11 +55,11 @@ def unreadable(epoch: int) -> ObservedEpoch:
         pytest.param([], BOUNDARY, Refuse(Epoch(3), GONE, None), id="all records are gone"),
         pytest.param([good(7)], None, Resume(record(7)), id="committed"),
         pytest.param([good(7, 1)], BOUNDARY, Resume(record(7, 1)), id="committed by an earlier driver"),
-        pytest.param([uncommitted(7)], None, ReplayCommit(replayed_permit(record(7))), id="not committed"),
+        pytest.param([uncommitted(7)], None, ReplayCommit(replay_permit(record(7))), id="not committed"),
         pytest.param(
             [uncommitted(7, 4)],
             None,
-            ReplayCommit(replayed_permit(record(7, 4))),
+            ReplayCommit(replay_permit(record(7, 4))),
             id="not committed by an earlier driver",
         ),
         pytest.param([good(7, 6)], None, Fenced(Generation(6)), id="overtaken"),

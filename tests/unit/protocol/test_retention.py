@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.paths import BOUNDARY, FENCE, ObjectKind, Paths, recognise
+from lakestate.protocol.paths import BOUNDARY, FENCE, ObjectKind, Paths, parse_object_name
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.retention import (
     RetentionFacts,
@@ -36,7 +36,7 @@ def metadata(epoch: int) -> str:
 
 def own(epoch: int) -> list[str]:
     number = Epoch(epoch)
-    return [PATHS.epoch_record(number), PATHS.manifest(number), PATHS.committed(number), metadata(epoch)]
+    return [PATHS.epoch_record(number), PATHS.manifest(number), PATHS.commit_marker(number), metadata(epoch)]
 
 
 def test_everything_is_classified_and_records_go_first() -> None:
@@ -163,11 +163,13 @@ def test_no_plan_ever_lists_what_must_stay(world: World) -> None:
     deleted = {*plan.delete_first, *plan.delete_then}
     needed = {path for epoch in facts.retained for path in facts.references[epoch]}  # type: ignore[union-attr]
     assert deleted & needed == set()
-    assert {path for path in deleted if (recognise(path).epoch or facts.boundary) >= facts.boundary} == set()
+    assert {
+        path for path in deleted if (parse_object_name(path).epoch or facts.boundary) >= facts.boundary
+    } == set()
     assert deleted & {*FOREIGN, FENCE, BOUNDARY, PATHS.tag("t")} == set()
     assert sorted([*deleted, *plan.kept, *plan.foreign]) == sorted(facts.objects)
-    assert {recognise(path).kind for path in plan.delete_first} <= {ObjectKind.EPOCH_RECORD}
-    assert ObjectKind.EPOCH_RECORD not in {recognise(path).kind for path in plan.delete_then}
+    assert {parse_object_name(path).kind for path in plan.delete_first} <= {ObjectKind.EPOCH_RECORD}
+    assert ObjectKind.EPOCH_RECORD not in {parse_object_name(path).kind for path in plan.delete_then}
 
 
 @given(worlds())
@@ -184,6 +186,8 @@ def test_what_nobody_needs_before_the_boundary_is_deleted(world: World) -> None:
     if isinstance(plan, RetentionRefused):
         return
     needed = {path for epoch in facts.retained for path in facts.references[epoch]}  # type: ignore[union-attr]
-    old = {path for path in facts.objects if (recognise(path).epoch or facts.boundary) < facts.boundary}
+    old = {
+        path for path in facts.objects if (parse_object_name(path).epoch or facts.boundary) < facts.boundary
+    }
     kept_records = {PATHS.epoch_record(epoch) for epoch in facts.tagged}
     assert {*plan.delete_first, *plan.delete_then} == old - needed - kept_records

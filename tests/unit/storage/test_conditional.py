@@ -8,7 +8,7 @@ import pytest
 
 from lakestate.config import RetryPolicy
 from lakestate.errors import InvalidInputError, LakestateError, OutcomeUnknownError, StorageUnavailableError
-from lakestate.storage.remote.conditional import ConditionalWrite, Seen
+from lakestate.storage.remote.conditional import ConditionalWrite, ObservedObject
 from lakestate.storage.remote.faults import ConditionFailedError
 from lakestate.storage.retry import Applied, Retrier, TransientFault
 from lakestate.storage.store import (
@@ -25,15 +25,15 @@ OURS, THEIRS = "our-id", "their-id"
 EXPECTED = Version("expected")
 WRITTEN = Version("written")
 FOUND = StoredObject(b"found", Version("found"))
-BY_US, BY_THEM = Seen(FOUND, OURS), Seen(FOUND, THEIRS)
-UNCHANGED = Seen(StoredObject(b"before", EXPECTED), THEIRS)
+BY_US, BY_THEM = ObservedObject(FOUND, OURS), ObservedObject(FOUND, THEIRS)
+UNCHANGED = ObservedObject(StoredObject(b"before", EXPECTED), THEIRS)
 
 LOST = TransientFault("reset", Applied.MAYBE)
 REFUSED = TransientFault("503", Applied.NO)
 FAILED = ConditionFailedError("412")
 DENIED = InvalidInputError("denied")
 
-Step = Version | Seen | Exception | None
+Step = Version | ObservedObject | Exception | None
 
 
 @dataclass
@@ -52,11 +52,11 @@ class Script:
         assert isinstance(step, Version)
         return step
 
-    def look(self) -> Seen | None:
+    def look(self) -> ObservedObject | None:
         step = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
         if isinstance(step, Exception):
             raise step
-        assert step is None or isinstance(step, Seen)
+        assert step is None or isinstance(step, ObservedObject)
         return step
 
 

@@ -15,7 +15,7 @@ from tests.support.servers.http_script import Answer, HttpScript, Request, answe
 from lakestate.config import RetryPolicy
 from lakestate.errors import StorageUnavailableError
 from lakestate.storage import ByteRange
-from lakestate.storage.spans import MERGED_BYTES_MAX, MERGED_GAP_BYTES, merged_spans
+from lakestate.storage.spans import MERGED_BYTES_MAX, MERGED_GAP_BYTES, merge_spans
 
 CHUNK = 10_000
 DATA = bytes(range(256)) * 400
@@ -207,7 +207,7 @@ def test_every_span_lies_in_one_of_the_merged_ones() -> None:
         spans = [
             ByteRange(chance.choice(sizes) * chance.randrange(4), chance.choice(sizes)) for _ in range(6)
         ]
-        merged = merged_spans(spans)
+        merged = merge_spans(spans)
         assert len(merged) <= len(spans)
         for span in spans:
             assert any(

@@ -8,8 +8,8 @@ from obstore import exceptions
 
 from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
 from lakestate.storage.redaction import Redaction
-from lakestate.storage.remote.faults import ConditionFailedError, obstore_errors
-from lakestate.storage.remote.s3_client import boto_errors
+from lakestate.storage.remote.faults import ConditionFailedError, translate_obstore_errors
+from lakestate.storage.remote.s3_client import translate_boto_errors
 from lakestate.storage.retry import Applied, TransientFault
 
 HEAD = "Generic S3 error: Error performing PUT http://127.0.0.1:1/b/x in 3ms - "
@@ -22,7 +22,7 @@ HTTP = (
 
 
 def meaning(error: Exception) -> Exception:
-    with pytest.raises(Exception) as caught, obstore_errors("store/object", Redaction({})):
+    with pytest.raises(Exception) as caught, translate_obstore_errors("store/object", Redaction({})):
         raise error
     assert caught.value.__cause__ is None
     return caught.value
@@ -119,12 +119,12 @@ def refusal(status: int, code: str) -> ClientError:
 def test_a_fault_of_an_upload_that_may_pass_says_whether_it_may_have_acted(
     error: ClientError, applied: Applied
 ) -> None:
-    with pytest.raises(TransientFault) as caught, boto_errors("store/object", Redaction({})):
+    with pytest.raises(TransientFault) as caught, translate_boto_errors("store/object", Redaction({})):
         raise error
     assert caught.value.applied is applied
 
 
 @pytest.mark.parametrize("code", ["InvalidRequest", "InvalidPart"])
 def test_an_upload_that_is_refused_for_good_is_not_tried_again(code: str) -> None:
-    with pytest.raises(InvalidInputError), boto_errors("store/object", Redaction({})):
+    with pytest.raises(InvalidInputError), translate_boto_errors("store/object", Redaction({})):
         raise refusal(400, code)

@@ -12,7 +12,7 @@ import pytest
 
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.storage import ObjectStore, UploadedPart, UploadId, open_store
-from lakestate.storage.parallel import one_at_a_time
+from lakestate.storage.parallel import run_sequentially
 from lakestate.storage.remote.client import RemoteClient
 from lakestate.storage.remote.store import ObstoreStore
 
@@ -88,7 +88,7 @@ def killed_in(step: Step, after: int, monkeypatch: pytest.MonkeyPatch) -> tuple[
     url = f"memory://{uuid.uuid4().hex}"
     upload, parts = started(open_store(url))
     struck = False
-    with one_at_a_time():
+    with run_sequentially():
         try:
             step(mortal(url, after, monkeypatch), upload, parts)
         except Killed:

@@ -181,7 +181,7 @@ class TestEpochs:
         there = {info.path for info in objects.store.list()}
         for epoch in objects.list_epochs():
             needed = {objects.full(path) for path in references_of(objects, epoch)}
-            assert needed - there <= {objects.full(objects.paths.committed(epoch))}
+            assert needed - there <= {objects.full(objects.paths.commit_marker(epoch))}
 
     def test_what_is_remembered_is_bounded(self) -> None:
         known = KnownReferences(paths_max=3)

@@ -39,7 +39,7 @@ import lakestate as ls
 from lakestate.errors import LakestateError, NotFoundError
 from lakestate.protocol.values import Epoch
 from lakestate.storage.cache.entry import decode_record, stamp_of
-from lakestate.storage.parallel import one_at_a_time
+from lakestate.storage.parallel import run_sequentially
 from lakestate.verification import VerificationReport
 from lakestate.verification import job as verification
 
@@ -210,7 +210,7 @@ def _told(row: dict[str, Any]) -> tuple[Any, ...]:
 
 @pytest.fixture(scope="module")
 def arenas(tmp_path_factory: pytest.TempPathFactory) -> list[Arena]:
-    with one_at_a_time():
+    with run_sequentially():
         job, running, interrupted = built(tmp_path_factory.mktemp("campaign"))
         return [Arena(job, running), Arena(job, interrupted)]
 
@@ -308,7 +308,7 @@ def test_a_good_record_of_another_time_is_harmless(
     arenas: list[Arena], kind: str, mutation: str, change: Callable[[Arena], tuple[str, bytes | None]]
 ) -> None:
     campaign, arena = Campaign(arenas), arenas[1]
-    with one_at_a_time():
+    with run_sequentially():
         arena.job.put_back(arena.world)
         name, data = change(arena)
         [target] = [target for target in arena.targets[kind] if target.path == f"{JOB}/{name}.json"]
@@ -321,7 +321,7 @@ def test_a_good_record_of_another_time_is_harmless(
 @pytest.mark.usefixtures("checked_once")
 def test_a_thousand_mutations_are_named_or_harmless(arenas: list[Arena]) -> None:
     campaign = Campaign(arenas)
-    with one_at_a_time():
+    with run_sequentially():
         for seed in range(MUTATIONS):
             campaign.strike(seed)
     print("\n" + table_of(campaign.outcomes))
@@ -339,7 +339,7 @@ def test_mutations_are_named_or_harmless_for_as_long_as_there_is_time(
     campaign = Campaign(arenas)
     given = [int(seed) for seed in os.environ.get("SEEDS", "").split(",") if seed]
     until_s = float("inf") if given else time.monotonic() + 60 * float(os.environ.get("SOAK_MINUTES", "10"))
-    with one_at_a_time():
+    with run_sequentially():
         for seed in given or count():
             campaign.strike(seed)
             if time.monotonic() > until_s:
@@ -351,7 +351,7 @@ def test_mutations_are_named_or_harmless_for_as_long_as_there_is_time(
 def test_a_damaged_cached_run_costs_time_and_never_a_row(arenas: list[Arena], tmp_path: Path) -> None:
     arena = arenas[0]
     outcomes: Counter[tuple[str, str, str]] = Counter()
-    with one_at_a_time():
+    with run_sequentially():
         arena.job.put_back(arena.world)
         pristine = tmp_path / "pristine"
         _restored_with(arena, pristine)

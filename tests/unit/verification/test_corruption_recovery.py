@@ -16,7 +16,7 @@ from lakestate.errors import CorruptionError, FencedError, InvalidInputError, No
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.protocol.values import Epoch
 from lakestate.storage import ObjectStore, open_store
-from lakestate.storage.multipart.parts import dangling_upload, upload_record
+from lakestate.storage.multipart.parts import decode_upload_record, encode_upload_record
 
 
 @pytest.fixture
@@ -173,8 +173,8 @@ def hidden_file(root: Path, pattern: str) -> Path:
         lambda data: data.replace(b"started_ms", b"Started_ms"),
         lambda data: data.replace(b"a/1", b"b/1"),
         lambda data: data + b" ",
-        lambda data: upload_record("../outside", 1),
-        lambda data: upload_record(7, 1),  # type: ignore[arg-type]
+        lambda data: encode_upload_record("../outside", 1),
+        lambda data: encode_upload_record(7, 1),  # type: ignore[arg-type]
     ],
 )
 def test_the_damaged_record_of_an_upload_is_named(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
@@ -194,7 +194,7 @@ def test_the_damaged_record_of_an_upload_is_named(tmp_path: Path, damage: Callab
 
 
 def test_the_record_of_an_upload_says_what_was_begun() -> None:
-    found = dangling_upload(upload_record("folder/file", 17), "token", "upload.json")
+    found = decode_upload_record(encode_upload_record("folder/file", 17), "token", "upload.json")
     assert (found.upload.path, found.upload.token, found.started_ms) == ("folder/file", "token", 17)
 
 

@@ -21,7 +21,7 @@ from lakestate.protocol.records import BoundaryRecord
 from lakestate.protocol.retention import RetentionPlan
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.files.local_output import LocalOutput
-from lakestate.storage.parallel import one_at_a_time
+from lakestate.storage.parallel import run_sequentially
 from lakestate.verification import Fate, Problem, Standing, VerificationReport
 from lakestate.verification import job as verification
 from lakestate.verification.report import LINES_MAX, EpochVerdict, Finding
@@ -29,7 +29,7 @@ from lakestate.verification.report import LINES_MAX, EpochVerdict, Finding
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CorruptionJob, World, World]:
-    with one_at_a_time():
+    with run_sequentially():
         return built(tmp_path_factory.mktemp("verify"))
 
 
@@ -80,7 +80,7 @@ def test_a_sound_job_is_called_sound_and_everything_of_it_was_read(job: Corrupti
 
 
 def test_threads_change_nothing(job: CorruptionJob) -> None:
-    with one_at_a_time():
+    with run_sequentially():
         alone = report_of(job)
     assert report_of(job) == alone == ls.verify(job.backend, JOB, sinks=job.sinks, threads=3)
 
@@ -384,7 +384,7 @@ def test_what_retention_takes_away_meanwhile_is_no_damage(
         backend.cleanup_checkpoint(JOB, 5)
 
     meanwhile(monkeypatch, collect)
-    with one_at_a_time():
+    with run_sequentially():
         report = report_of(job)
     assert report.is_clean, str(report)
     assert report.restorable == (5,)
@@ -396,7 +396,7 @@ def test_the_first_retention_of_a_job_is_no_damage(monkeypatch: pytest.MonkeyPat
         tables.managers[0].global_keyed("t").insert(number, number)
         tables.checkpoint()
     meanwhile(monkeypatch, lambda: tables.backend.cleanup_checkpoint("job", 4))
-    with one_at_a_time():
+    with run_sequentially():
         report = ls.verify(tables.backend, "job")
     assert report.is_clean, str(report)
     assert report.restorable == (4,)
@@ -422,7 +422,7 @@ def test_output_that_is_finished_meanwhile_is_no_damage(
         return findings(self)
 
     monkeypatch.setattr(verification.SinkOutput, "findings", late)
-    with one_at_a_time():
+    with run_sequentially():
         report = report_of(job)
     assert report.is_clean, str(report)
     assert report.dangling == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lakestate as ls
-from lakestate.storage.parallel import one_at_a_time
+from lakestate.storage.parallel import run_sequentially
 from lakestate.testing.simulation import run, run_seed
 from lakestate.testing.simulation.actors import REFUSED
 from lakestate.testing.simulation.cluster import JOB_ID, sinks_of
@@ -25,7 +25,7 @@ def test_no_history_makes_a_false_alarm(monkeypatch: pytest.MonkeyPatch) -> None
         process = Process(world, "verifier", "verifier")
         sinks = sinks_of(world, process.direct_client)
         backend = SimulatedBackend(process, world.state)
-        with one_at_a_time():
+        with run_sequentially():
             reports.append((world, ls.verify(backend, JOB_ID, sinks=sinks)))
 
     monkeypatch.setattr(run, "check_the_end", then_verify)

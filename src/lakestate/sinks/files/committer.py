@@ -15,7 +15,7 @@ from lakestate.sinks.files.lanes import LANES_FOLDER, lane_folder, lane_of
 from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.sinks.files.names import begun_in, copied_from
 from lakestate.sinks.files.pre_commit import CompletedUpload, FilePreCommit, LocalFile, PreCommit, SmallObject
-from lakestate.storage.parallel import in_parallel
+from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.store import ObjectInfo, ObjectStore
 
 ATTEMPTS_MAX = 3
@@ -33,7 +33,7 @@ class FileCommitter:
     def commit(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Show every file that the epoch finished."""
         decoded = [PreCommit.decode(data) for data in pre_commits]
-        in_parallel(self._show, [file for each in decoded for file in each.finished])
+        map_in_parallel(self._show, [file for each in decoded for file in each.finished])
 
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Abort uploads and remove hidden files that no epoch from this one on can refer to."""

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakestate.errors import CorruptionError, NotFoundError
-from lakestate.storage.local.errors import reading, writing
+from lakestate.storage.local.errors import translate_read_errors, translate_write_errors
 from lakestate.storage.local.files import FileTree, fsync_folder
 from lakestate.storage.local.objects import object_file
-from lakestate.storage.object_path import RESERVED, checked_path
+from lakestate.storage.object_path import RESERVED, require_path
 
 OPEN_FOLDER = f"{RESERVED}/open"
 COPY_CHUNK_BYTES = 1 << 20
@@ -38,7 +38,7 @@ class HiddenFile:
 
     def append(self, data: bytes) -> None:
         """Write all of the bytes at the end."""
-        with writing(str(self.path)):
+        with translate_write_errors(str(self.path)):
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(self.descriptor, rest) :]
@@ -48,7 +48,7 @@ class HiddenFile:
 
     def sync(self) -> None:
         """Make everything durable, and see that it is all there."""
-        with writing(str(self.path)):
+        with translate_write_errors(str(self.path)):
             os.fsync(self.descriptor)
             found = os.fstat(self.descriptor).st_size
         if found != self.position:
@@ -82,7 +82,7 @@ class LocalOutput:
     def create(self, temporary: str) -> HiddenFile:
         """A new hidden file, durable as a name."""
         path = self._hidden(temporary)
-        with writing(str(path)):
+        with translate_write_errors(str(path)):
             self._tree.ensure_folder(self._open)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
             descriptor = os.open(path, flags, 0o666)
@@ -93,7 +93,7 @@ class LocalOutput:
     def reopen(self, temporary: str, position: int, crc32: int | None, otherwise: str) -> HiddenFile:
         """The hidden file at a position; under the name `otherwise` if it cannot go on in place."""
         path = self._hidden(temporary)
-        with reading(str(path)):
+        with translate_read_errors(str(path)):
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         file = HiddenFile(path, descriptor, position, crc32)
         size = os.fstat(descriptor).st_size
@@ -138,7 +138,7 @@ class LocalOutput:
             )
         if crc32 is not None and (found := self.checksum(temporary, size_bytes)) not in (None, crc32):
             raise _changed(hidden, found, crc32)
-        with writing(str(target)):
+        with translate_write_errors(str(target)):
             self._tree.ensure_folder(target.parent)
             # Somebody else may be publishing the same file at the same moment.
             try:
@@ -158,7 +158,7 @@ class LocalOutput:
         path = self._hidden(temporary)
         checksum, missing = 0, size_bytes
         try:
-            with reading(str(path)), path.open("rb", buffering=0) as file:
+            with translate_read_errors(str(path)), path.open("rb", buffering=0) as file:
                 while missing and (data := file.read(min(COPY_CHUNK_BYTES, missing))):
                     checksum, missing = zlib.crc32(data, checksum), missing - len(data)
         except NotFoundError:
@@ -175,11 +175,11 @@ class LocalOutput:
     def remove(self, temporary: str) -> None:
         """Remove a hidden file; one that is gone is success."""
         path = self._hidden(temporary)
-        with writing(str(path)):
+        with translate_write_errors(str(path)):
             path.unlink(missing_ok=True)
 
     def _hidden(self, temporary: str) -> Path:
-        name = checked_path(temporary)
+        name = require_path(temporary)
         if "/" in name:
             raise CorruptionError("not the name of a hidden file", object_name=name)
         return self._open / name
@@ -188,7 +188,7 @@ class LocalOutput:
 def _copy(source: HiddenFile, target: HiddenFile) -> None:
     while target.position < source.position:
         missing = min(COPY_CHUNK_BYTES, source.position - target.position)
-        with reading(str(source.path)):
+        with translate_read_errors(str(source.path)):
             data = os.pread(source.descriptor, missing, target.position)
         if not data:
             raise _too_short(source.path, target.position, source.position)

@@ -19,7 +19,7 @@ from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import OpenReference, PreCommit
 from lakestate.sinks.formats.row_schema import check_values, conformed_rows
 from lakestate.sinks.rolling import FileAge, representative_timestamp
-from lakestate.storage.object_path import PART_BYTES_MAX, PATH_BYTES_MAX, checked_key
+from lakestate.storage.object_path import PART_BYTES_MAX, PATH_BYTES_MAX, require_key
 
 if TYPE_CHECKING:
     from lakestate.sinks.files.sink import FileSink
@@ -123,7 +123,7 @@ class FileSinkWriter:
         """The path, if a file can be shown under it. The commit, after the epoch, would be too late."""
         path = f"{partition}/{name}" if partition else name
         try:
-            return checked_key(self._sink.url, path)
+            return require_key(self._sink.url, path)
         except InvalidInputError as cause:
             if not partition:
                 raise

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.partitioning.paths import DEFAULT_PARTITION
-from lakestate.storage.object_path import checked_path
+from lakestate.storage.object_path import require_path
 
 _UNITS = {"%Y": "year", "%m": "month", "%d": "day", "%H": "hour", "%M": "minute"}
 _FINEST_FIRST = ("minute", "hour", "day", "month", "year")
@@ -47,7 +47,7 @@ class EventTime:
                 found=repr(self.pattern),
                 expected=f"a path with some of {', '.join(_UNITS)}",
             )
-        checked_path(self.path_of(0))
+        require_path(self.path_of(0))
 
     @property
     def unit(self) -> str:

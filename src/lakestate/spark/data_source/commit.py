@@ -24,7 +24,7 @@ from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.spark.data_source.job import OpenedJob, writers_with_open_files
 from lakestate.spark.data_source.options import DataSourceOptions
 from lakestate.spark.data_source.position import BATCHES, BatchPosition, check_same_plan
-from lakestate.storage.parallel import InlineExecutor, in_parallel
+from lakestate.storage.parallel import InlineExecutor, map_in_parallel
 
 SCHEMA_FILE = "sink/schema.arrow"
 """In every manifest: what open files can be finished with when no rows are at hand."""
@@ -137,7 +137,7 @@ def _result(
     reports = [_report(part) for part in written]
     there = {part.writer for part in written}
     idle = [] if plan.parent is None else sorted(writers_with_open_files(plan.parent) - there)
-    reports += in_parallel(lambda name: job.run_writer(name, plan, ()), idle)
+    reports += map_in_parallel(lambda name: job.run_writer(name, plan, ()), idle)
     return EpochResult(
         reports=tuple(reports),
         sources=(batch.offsets(_watermark_us(job, plan, written)),),

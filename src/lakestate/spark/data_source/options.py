@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from lakestate.config import StoreConfig, duration_us
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.names import checked_name
+from lakestate.protocol.names import require_name
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
@@ -176,7 +176,7 @@ def _job_id(given: Mapping[str, str], state: str) -> str:
     # The job's name is in the names of its files, and clean-up goes by it: two queries that write
     # to one directory must not share it.
     digest = blake2b(state.encode(), digest_size=6).hexdigest()
-    return checked_name("job", given.get("jobid", f"sink-{digest}"))
+    return require_name("job", given.get("jobid", f"sink-{digest}"))
 
 
 def _url(location: str) -> str:

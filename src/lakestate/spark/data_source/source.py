@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.key_ranges import checked_parallelism
+from lakestate.protocol.key_ranges import require_parallelism
 from lakestate.spark.data_source.commit import WrittenPartition, commit_batch, epoch_id
 from lakestate.spark.data_source.job import BatchPlan, LatestTime, SinkJob, writer_name
 from lakestate.spark.data_source.options import DataSourceOptions
@@ -59,7 +59,7 @@ def write_stream(
         partitioning = read.sink.partitioning
         together = shuffle_expressions(partitioning, frame.schema, read.event_time)
         frame = frame.repartition(
-            checked_parallelism(shuffle_by_partition), *[F.expr(each) for each in together]
+            require_parallelism(shuffle_by_partition), *[F.expr(each) for each in together]
         )
     register(frame.sparkSession)
     return frame.writeStream.format(NAME).options(**text)

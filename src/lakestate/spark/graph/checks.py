@@ -9,7 +9,7 @@ from lakestate.errors import IncompatibleStateError, InvalidInputError, NotFound
 from lakestate.job.objects import JobObjects
 from lakestate.operators.operator import TwoInputOperator, state_tables
 from lakestate.protocol.metadata import Manifest
-from lakestate.protocol.names import checked_name
+from lakestate.protocol.names import require_name
 from lakestate.spark.graph.nodes import ApplyNode, ConnectNode, Graph, SinkNode, SourceNode, ancestors_of
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.tables.arrow.schema import columns_of
@@ -29,7 +29,7 @@ def check_names(graph: Graph) -> None:
         ("operator", [node.step_id for node in graph.steps]),
     ):
         for name in names:
-            checked_name(kind, name)
+            require_name(kind, name)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InvalidInputError(

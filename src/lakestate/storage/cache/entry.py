@@ -68,7 +68,7 @@ class EntryFiles:
     lock: str
 
     @classmethod
-    def named(cls, directory: str, name: str) -> EntryFiles:
+    def of(cls, directory: str, name: str) -> EntryFiles:
         """The files of the entry called `name`."""
         base = f"{directory}/{name}"
         lock = f"{directory}/{LOCKS_DIRECTORY}/{name[:_STRIPE_DIGITS]}"
@@ -143,7 +143,7 @@ def exclusive_lock(path: str) -> Iterator[int]:
 
 
 @contextmanager
-def attempted_lock(path: str) -> Iterator[bool]:
+def try_lock(path: str) -> Iterator[bool]:
     """Hold the lock file `path` if nobody does; says whether it is ours."""
     descriptor = _open_lock(path)
     try:

@@ -152,7 +152,7 @@ class RunCache:
         self._verified: dict[str, Stamp] = {}
         self._hits = self._misses = self._evictions = 0
         self._swept = False
-        with self._explained():
+        with self._translate_errors():
             (directory / LOCKS_DIRECTORY).mkdir(parents=True, exist_ok=True)
 
     def open(self, key: str, build: Build) -> CachedFile:
@@ -161,15 +161,15 @@ class RunCache:
         `build` writes to the path it is given, in place, and must not open this cache: others
         who want the key wait for it. If it fails, nothing is left behind.
         """
-        files = EntryFiles.named(self._directory, entry_name(key))
-        with self._explained():
+        files = EntryFiles.of(self._directory, entry_name(key))
+        with self._translate_errors():
             file = self._open_trusted(files, key)
         return file if file is not None else self._open_or_build(files, key, build)
 
     def find(self, key: str) -> CachedFile | None:
         """The file of `key` if it is there, or None. Waits for somebody who is just building it."""
-        files = EntryFiles.named(self._directory, entry_name(key))
-        with self._explained():
+        files = EntryFiles.of(self._directory, entry_name(key))
+        with self._translate_errors():
             file = self._open_trusted(files, key)
             if file is not None:
                 return file
@@ -178,12 +178,12 @@ class RunCache:
 
     def stats(self) -> CacheStats:
         """Counts; this scans the directory."""
-        with self._explained():
+        with self._translate_errors():
             held = self._space.occupancy()
         return CacheStats(held.entries, held.size_bytes, self._hits, self._misses, self._evictions)
 
     def _open_or_build(self, files: EntryFiles, key: str, build: Build) -> CachedFile:
-        with self._explained(), exclusive_lock(files.lock):
+        with self._translate_errors(), exclusive_lock(files.lock):
             # Whoever held the lock before us may have built or verified it.
             file = self._open_trusted(files, key) or self._open_verified(files, key)
             if file is not None:
@@ -197,7 +197,7 @@ class RunCache:
         descriptor = _open_shared(files)
         if descriptor is None:
             return None
-        file = _handle(descriptor, files)
+        file = _cached_file(descriptor, files)
         record = _read_record(files)
         # An entry evicted since we opened it has lost its record, and its `ctime` has changed.
         if record is None or record.key != key or record.stamp != stamp_of(os.fstat(descriptor)):
@@ -221,8 +221,8 @@ class RunCache:
     def _open_verified(self, files: EntryFiles, key: str) -> CachedFile | None:
         descriptor = _open_shared(files)
         if descriptor is not None:
-            file = _handle(descriptor, files)
-            if (stamp := _verified_stamp(descriptor, files, key)) is not None:
+            file = _cached_file(descriptor, files)
+            if (stamp := _restamp_if_intact(descriptor, files, key)) is not None:
                 self._remember(files, stamp)
                 self._count(hits=1)
                 return file
@@ -240,7 +240,7 @@ class RunCache:
             unlink_if_there((temporary, files.record, files.data))
             raise
         self._count(misses=1)
-        return _handle(descriptor, files), full
+        return _cached_file(descriptor, files), full
 
     def _publish(self, temporary: str, descriptor: int, files: EntryFiles, key: str) -> bool:
         if Path(temporary).stat().st_ino != os.fstat(descriptor).st_ino:
@@ -266,7 +266,7 @@ class RunCache:
             os.close(descriptor)
 
     def _sweep(self) -> None:
-        with self._explained():
+        with self._translate_errors():
             self._swept = True
             self._space.remove_leftovers()
             self._count(evictions=self._space.make_room())
@@ -278,7 +278,7 @@ class RunCache:
             self._evictions += evictions
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -306,7 +306,7 @@ class RunCache:
         )
 
 
-def _handle(descriptor: int, files: EntryFiles) -> CachedFile:
+def _cached_file(descriptor: int, files: EntryFiles) -> CachedFile:
     return CachedFile(descriptor, files.data, os.fstat(descriptor).st_size)
 
 
@@ -348,7 +348,7 @@ def _touch(descriptor: int) -> None:
             os.utime(descriptor, ns=(now_ns, now_ns))
 
 
-def _verified_stamp(descriptor: int, files: EntryFiles, key: str) -> Stamp | None:
+def _restamp_if_intact(descriptor: int, files: EntryFiles, key: str) -> Stamp | None:
     """The new stamp of a file whose content is still what its record says, or None."""
     record = _read_record(files)
     # Taken before reading, so that a write meanwhile does not get the new stamp.

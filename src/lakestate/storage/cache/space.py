@@ -19,9 +19,9 @@ from lakestate.storage.cache.entry import (
     RECORD_SUFFIX,
     TEMPORARY_SUFFIX,
     EntryFiles,
-    attempted_lock,
     exclusive_lock,
     try_exclusive,
+    try_lock,
     unlink_if_there,
 )
 
@@ -104,8 +104,8 @@ class CacheSpace:
         return evicted
 
     def _evict_one(self, name: str) -> bool:
-        files = EntryFiles.named(self._directory, name)
-        with attempted_lock(files.lock) as ours:
+        files = EntryFiles.of(self._directory, name)
+        with try_lock(files.lock) as ours:
             return ours and _unlink_unless_locked(files.data, (files.record, files.data))
 
     def _residents(self) -> Iterator[_Resident]:

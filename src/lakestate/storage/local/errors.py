@@ -22,26 +22,26 @@ _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
 
 
 @contextmanager
-def reading(object_name: str) -> Iterator[None]:
+def translate_read_errors(object_name: str) -> Iterator[None]:
     """Translate what can go wrong when an object is read."""
     try:
         yield
     except OSError as error:
         if error.errno in _ABSENT:
             raise NotFoundError("no such object", object_name=object_name) from error
-        raise _translated(error, object_name) from error
+        raise _translation(error, object_name) from error
 
 
 @contextmanager
-def writing(object_name: str) -> Iterator[None]:
+def translate_write_errors(object_name: str) -> Iterator[None]:
     """Translate what can go wrong when an object is written."""
     try:
         yield
     except OSError as error:
-        raise _translated(error, object_name) from error
+        raise _translation(error, object_name) from error
 
 
-def _translated(error: OSError, object_name: str) -> LakestateError:
+def _translation(error: OSError, object_name: str) -> LakestateError:
     found = error.strerror or str(error)
     code = error.errno
     if code in _FULL:
@@ -53,7 +53,7 @@ def _translated(error: OSError, object_name: str) -> LakestateError:
         action = "check the owner and mode of the directory"
         return InvalidInputError("access denied", object_name=object_name, found=found, action=action)
     if code == errno.ELOOP:
-        return symbolic_link(object_name)
+        return symbolic_link_error(object_name)
     if code in _BLOCKED:
         action = "on local files no object can be below another object"
         return InvalidInputError("the path is blocked", object_name=object_name, found=found, action=action)
@@ -65,7 +65,7 @@ def _translated(error: OSError, object_name: str) -> LakestateError:
     )
 
 
-def symbolic_link(object_name: str) -> InvalidInputError:
+def symbolic_link_error(object_name: str) -> InvalidInputError:
     """A link may lead out of the root, so none is followed."""
     return InvalidInputError(
         "a symbolic link below the store's root is not followed",

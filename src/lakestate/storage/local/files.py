@@ -110,7 +110,7 @@ class FileTree:
             os.close(descriptor)
 
     @contextmanager
-    def locked(self, name: str) -> Iterator[None]:
+    def lock(self, name: str) -> Iterator[None]:
         """Exclude every other process and thread that locks the same name in this tree.
 
         Whoever holds it renames, syncs a folder and lets go. One that does not is named.

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from typing import IO, TYPE_CHECKING
 
-from lakestate.storage.local.errors import symbolic_link
-from lakestate.storage.object_path import checked_path
-from lakestate.storage.spans import whole_span
+from lakestate.storage.local.errors import symbolic_link_error
+from lakestate.storage.object_path import require_path
+from lakestate.storage.spans import require_whole_span
 from lakestate.storage.store import ByteRange, ObjectInfo, Version
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def object_file(root: Path, path: str, object_name: str) -> Path:
     """The file of an object, which lies below the root even if there are symbolic links."""
-    target = root / checked_path(path)
+    target = root / require_path(path)
     if target.parent.resolve() != target.parent:
-        raise symbolic_link(object_name)
+        raise symbolic_link_error(object_name)
     return target
 
 
@@ -39,7 +39,7 @@ def file_info(path: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000_000, file_version(status))
 
 
-def opened(target: Path) -> IO[bytes]:
+def open_file(target: Path) -> IO[bytes]:
     """The file, opened for reading. A file is never changed in place, so all reads agree."""
     descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -57,4 +57,4 @@ def read_span(descriptor: int, object_name: str, span: ByteRange) -> bytes:
         if not more:
             break
         data += more
-    return whole_span(object_name, span, data)
+    return require_whole_span(object_name, span, data)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lakestate.errors import InvalidInputError
-from lakestate.storage.local.errors import writing
+from lakestate.storage.local.errors import translate_write_errors
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -21,16 +21,16 @@ def private_temporary_folder(name: str) -> Path:
     may write to is refused: what lies in it would be read as our own.
     """
     path = Path(_temporary_directory()) / f"{name}-{os.getuid()}"
-    with writing(str(path)):
+    with translate_write_errors(str(path)):
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
         found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise _refused(path, "something that is not a directory")
+        raise _not_private_error(path, "something that is not a directory")
     if found.st_uid != os.getuid():
-        raise _refused(path, f"a directory of user {found.st_uid}")
+        raise _not_private_error(path, f"a directory of user {found.st_uid}")
     if found.st_mode & _WRITABLE_BY_OTHERS:
-        raise _refused(path, f"a directory with permissions {stat.filemode(found.st_mode)}")
+        raise _not_private_error(path, f"a directory with permissions {stat.filemode(found.st_mode)}")
     return path
 
 
@@ -45,7 +45,7 @@ def _temporary_directory() -> str:
         ) from cause
 
 
-def _refused(path: Path, found: str) -> InvalidInputError:
+def _not_private_error(path: Path, found: str) -> InvalidInputError:
     return InvalidInputError(
         "the folder is not this user's alone",
         object_name=str(path),

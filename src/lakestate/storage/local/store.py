@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from lakestate.errors import InvalidInputError, NotFoundError, StorageUnavailableError
-from lakestate.storage.local.errors import reading, symbolic_link, writing
+from lakestate.storage.local.errors import symbolic_link_error, translate_read_errors, translate_write_errors
 from lakestate.storage.local.files import FileTree, TemporaryFile
-from lakestate.storage.local.objects import file_info, file_version, object_file, opened, read_span
+from lakestate.storage.local.objects import file_info, file_version, object_file, open_file, read_span
 from lakestate.storage.multipart.local import LocalUploads
-from lakestate.storage.object_path import RESERVED, checked_prefix
-from lakestate.storage.parallel import in_parallel
-from lakestate.storage.spans import checked_spans
+from lakestate.storage.object_path import RESERVED, require_prefix
+from lakestate.storage.parallel import map_in_parallel
+from lakestate.storage.spans import check_spans
 from lakestate.storage.store import (
     AlreadyExists,
     ByteRange,
@@ -85,7 +85,7 @@ class LocalStore:
     def get(self, path: str) -> StoredObject:
         """The whole object."""
         name = self._name(path)
-        with reading(name), opened(self._file(path)) as file:
+        with translate_read_errors(name), open_file(self._file(path)) as file:
             return StoredObject(file.read(), file_version(os.fstat(file.fileno())))
 
     def get_range(self, path: str, span: ByteRange) -> bytes:
@@ -95,25 +95,25 @@ class LocalStore:
     def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
         """Several parts, all of the same version of the object."""
         name = self._name(path)
-        checked_spans(name, spans)
-        with reading(name), opened(self._file(path)) as file:
+        check_spans(name, spans)
+        with translate_read_errors(name), open_file(self._file(path)) as file:
             return [read_span(file.fileno(), name, span) for span in spans]
 
     def get_many(self, paths: Sequence[str]) -> list[StoredObject]:
         """Several objects, in the order asked."""
-        return in_parallel(self.get, paths)
+        return map_in_parallel(self.get, paths)
 
     def head(self, path: str) -> ObjectInfo:
         """Size, time and version of the object."""
         name = self._name(path)
-        with reading(name), opened(self._file(path)) as file:
+        with translate_read_errors(name), open_file(self._file(path)) as file:
             return file_info(path, os.fstat(file.fileno()))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects whose path begins with the prefix, in order of path."""
-        folder, _, stem = checked_prefix(prefix).rpartition("/")
+        folder, _, stem = require_prefix(prefix).rpartition("/")
         if (self._files.root / folder).resolve() != self._files.root / folder:
-            raise symbolic_link(self._name(folder))
+            raise symbolic_link_error(self._name(folder))
         return self._walk(folder, stem)
 
     def delete_many(self, paths: Iterable[str]) -> None:
@@ -121,11 +121,11 @@ class LocalStore:
         folders = set()
         for path in paths:
             target = self._file(path)
-            with writing(self._name(path)), self._files.locked(path):
+            with translate_write_errors(self._name(path)), self._files.lock(path):
                 self._files.remove(target)
             folders.add(target.parent)
         for folder in sorted(folders, reverse=True):
-            with writing(str(folder)):
+            with translate_write_errors(str(folder)):
                 self._files.prune(folder)
 
     def create(self, path: str, data: Data) -> CreateOutcome:
@@ -144,10 +144,10 @@ class LocalStore:
     def compare_and_swap(self, path: str, data: Data, expected: Version) -> SwapOutcome:
         """Replace the object only if it has the expected version."""
         target = self._file(path)
-        with writing(self._name(path)), self._files.temporary() as file:
+        with translate_write_errors(self._name(path)), self._files.temporary() as file:
             file.append(data)
             file.sync()
-            with self._files.locked(path):
+            with self._files.lock(path):
                 existing = self._find(path)
                 if existing is None or existing.version != expected:
                     return SwapConflict(existing)
@@ -156,24 +156,24 @@ class LocalStore:
 
     def copy(self, source: str, target: str) -> ObjectInfo:
         """Copy the bytes. Not a hard link: it would share the version of its source."""
-        with reading(self._name(source)), opened(self._file(source)) as reader:
+        with translate_read_errors(self._name(source)), open_file(self._file(source)) as reader:
             return self._write(target, partial(TemporaryFile.append_from, reader=reader))
 
     def _write(self, path: str, fill: Callable[[TemporaryFile], None]) -> ObjectInfo:
         target = self._file(path)
-        with writing(self._name(path)), self._files.temporary() as file:
+        with translate_write_errors(self._name(path)), self._files.temporary() as file:
             fill(file)
             file.sync()
             try:
                 self._files.publish_new(file, target)
             except FileExistsError:
-                with self._files.locked(path):
+                with self._files.lock(path):
                     self._files.publish_replacing(file, target)
             return file_info(path, os.fstat(file.descriptor))
 
     def _link_new(self, path: str, data: Data) -> Version | None:
         target = self._file(path)
-        with writing(self._name(path)), self._files.temporary() as file:
+        with translate_write_errors(self._name(path)), self._files.temporary() as file:
             file.append(data)
             file.sync()
             try:
@@ -191,7 +191,7 @@ class LocalStore:
             return None
 
     def _walk(self, folder: str, stem: str) -> Iterator[ObjectInfo]:
-        with reading(self._name(folder)):
+        with translate_read_errors(self._name(folder)):
             entries = _entries(self._files.root / folder)
         for entry in sorted(entries, key=_listing_key):
             if not entry.name.startswith(stem) or entry.name == RESERVED:

@@ -14,19 +14,19 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
 from lakestate.errors import InvalidInputError, NotFoundError
-from lakestate.storage.local.errors import reading, writing
-from lakestate.storage.local.objects import file_info, object_file, opened
+from lakestate.storage.local.errors import translate_read_errors, translate_write_errors
+from lakestate.storage.local.objects import file_info, object_file, open_file
 from lakestate.storage.multipart.parts import (
-    changed_part,
-    checked_number,
-    checked_parts,
-    completed_before,
+    changed_part_error,
+    check_parts,
     content_receipt,
-    dangling_upload,
-    gone_upload,
-    upload_record,
+    decode_upload_record,
+    encode_upload_record,
+    missing_upload_error,
+    require_completed_object,
+    require_part_number,
 )
-from lakestate.storage.object_path import checked_path, checked_prefix
+from lakestate.storage.object_path import require_path, require_prefix
 from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, UploadedPart, UploadId
 
 if TYPE_CHECKING:
@@ -52,84 +52,84 @@ class LocalUploads:
 
     def start(self, path: str) -> UploadId:
         """Begin an upload, durable before it is returned."""
-        checked_path(path)
+        require_path(path)
         upload = UploadId(path, uuid.uuid4().hex)
-        record = upload_record(path, time.time_ns() // 1_000_000)
-        with writing(self._name(upload)):
+        record = encode_upload_record(path, time.time_ns() // 1_000_000)
+        with translate_write_errors(self._name(upload)):
             self._files.publish_folder(self._files.uploads / upload.token, {_RECORD: record})
         return upload
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
         """Store one part, durable before it is returned."""
         folder = self._folder(upload)
-        target = _part_file(folder, checked_number(number))
-        with writing(self._name(upload)), self._files.temporary() as file:
+        target = _part_file(folder, require_part_number(number))
+        with translate_write_errors(self._name(upload)), self._files.temporary() as file:
             file.append(data)
             file.sync()
             try:
-                with self._files.locked(upload.token):
+                with self._files.lock(upload.token):
                     self._files.publish_in_existing(file, target)
             except FileNotFoundError:
-                raise gone_upload(self._name(upload)) from None
+                raise missing_upload_error(self._name(upload)) from None
             size = os.fstat(file.descriptor).st_size
         return UploadedPart(number, size, content_receipt([data]))
 
     def list_parts(self, upload: UploadId) -> tuple[UploadedPart, ...]:
         """The finished parts, by number."""
         folder = self._folder(upload)
-        with reading(self._name(upload)):
+        with translate_read_errors(self._name(upload)):
             names = sorted(file.name for file in folder.iterdir() if _PART.fullmatch(file.name))
             return tuple(_part(folder / name) for name in names)
 
     def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
         """Join the parts into the object."""
-        checked_parts(self._name(upload), parts)
+        check_parts(self._name(upload), parts)
         try:
             folder = self._folder(upload)
             info = self._join(folder, upload, parts)
         except NotFoundError:
-            return completed_before(self._name(upload), self._find(upload.path), parts)
-        with writing(self._name(upload)):
+            return require_completed_object(self._name(upload), self._find(upload.path), parts)
+        with translate_write_errors(self._name(upload)):
             self._files.discard_folder(folder)
         return info
 
     def abort(self, upload: UploadId) -> None:
         """Remove the parts."""
-        with suppress(NotFoundError), writing(self._name(upload)):
+        with suppress(NotFoundError), translate_write_errors(self._name(upload)):
             self._files.discard_folder(self._folder(upload))
 
     def list_dangling(self, prefix: str = "") -> Iterator[DanglingUpload]:
         """The uploads that were neither completed nor aborted, in order of path."""
-        checked_prefix(prefix)
+        require_prefix(prefix)
         try:
             tokens = [folder.name for folder in self._files.uploads.iterdir()]
         except FileNotFoundError:
             return iter(())
-        found = filter(None, map(self._dangling, tokens))
+        found = filter(None, map(self._find_upload, tokens))
         return iter(sorted((each for each in found if each.upload.path.startswith(prefix)), key=_order))
 
     def _join(self, folder: Path, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
         name = self._name(upload)
         target = object_file(self._files.root, upload.path, name)
-        with writing(name), self._files.temporary() as file:
+        with translate_write_errors(name), self._files.temporary() as file:
             for part in parts:
                 self._append_part(file, folder, upload, part)
             file.sync()
-            with self._files.locked(upload.path):
+            with self._files.lock(upload.path):
                 self._files.publish_replacing(file, target)
             return file_info(upload.path, os.fstat(file.descriptor))
 
     def _append_part(self, file: TemporaryFile, folder: Path, upload: UploadId, part: UploadedPart) -> None:
         try:
-            with opened(_part_file(folder, part.number)) as reader:
+            with open_file(_part_file(folder, part.number)) as reader:
                 if os.fstat(reader.fileno()).st_size != part.size_bytes:
-                    raise changed_part(self._name(upload), part)
-                if content_receipt(_appended(file, reader)) != part.token:
-                    raise changed_part(self._name(upload), part)
+                    raise changed_part_error(self._name(upload), part)
+                if content_receipt(_copy_chunks(file, reader)) != part.token:
+                    raise changed_part_error(self._name(upload), part)
         except FileNotFoundError:
             # Somebody else may have completed or aborted the upload since we looked.
             self._folder(upload)
-            raise changed_part(self._name(upload), part) from None
+            raise changed_part_error(self._name(upload), part) from None
 
     def _find(self, path: str) -> ObjectInfo | None:
         target = object_file(self._files.root, path, f"{self._url}/{path}")
@@ -139,28 +139,28 @@ class LocalUploads:
             return None
 
     def _folder(self, upload: UploadId) -> Path:
-        checked_path(upload.path)
+        require_path(upload.path)
         if not _TOKEN.fullmatch(upload.token):
             raise InvalidInputError("not an upload of local files", object_name=self._name(upload))
-        dangling = self._dangling(upload.token)
+        dangling = self._find_upload(upload.token)
         if dangling is None or dangling.upload != upload:
-            raise gone_upload(self._name(upload))
+            raise missing_upload_error(self._name(upload))
         return self._files.uploads / upload.token
 
-    def _dangling(self, token: str) -> DanglingUpload | None:
+    def _find_upload(self, token: str) -> DanglingUpload | None:
         record = self._files.uploads / token / _RECORD
         try:
             data = record.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return dangling_upload(data, token, str(record))
+        return decode_upload_record(data, token, str(record))
 
     def _name(self, upload: UploadId) -> str:
         return f"{self._url}/{upload.path}"
 
 
 def _part(file: Path) -> UploadedPart:
-    with opened(file) as reader:
+    with open_file(file) as reader:
         size = os.fstat(reader.fileno()).st_size
         return UploadedPart(int(file.name.removeprefix("part-")), size, content_receipt(_chunks(reader)))
 
@@ -170,7 +170,7 @@ def _chunks(reader: IO[bytes]) -> Iterator[bytes]:
         yield chunk
 
 
-def _appended(file: TemporaryFile, reader: IO[bytes]) -> Iterator[bytes]:
+def _copy_chunks(file: TemporaryFile, reader: IO[bytes]) -> Iterator[bytes]:
     """The chunks of a file, each while it is copied."""
     for chunk in _chunks(reader):
         file.append(chunk)

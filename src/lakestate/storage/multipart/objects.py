@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Protocol
 from lakestate.ambient import Ambient, SystemAmbient
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.storage.multipart.parts import (
-    changed_part,
-    checked_number,
-    checked_parts,
-    completed_before,
+    changed_part_error,
+    check_parts,
     content_receipt,
-    dangling_upload,
-    gone_upload,
+    decode_upload_record,
+    encode_upload_record,
     is_made_of,
-    upload_record,
+    missing_upload_error,
+    require_completed_object,
+    require_part_number,
 )
-from lakestate.storage.object_path import RESERVED, checked_path, checked_prefix
-from lakestate.storage.parallel import in_parallel
+from lakestate.storage.object_path import RESERVED, require_path, require_prefix
+from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, StoredObject, UploadedPart, UploadId
 
 if TYPE_CHECKING:
@@ -75,15 +75,15 @@ class PartObjectUploads:
     def start(self, path: str) -> UploadId:
         """Begin an upload."""
         token = hashlib.blake2b(self._ambient.new_id().encode(), digest_size=16).hexdigest()
-        upload = UploadId(checked_path(path), token)
-        record = upload_record(path, self._ambient.now_ms())
+        upload = UploadId(require_path(path), token)
+        record = encode_upload_record(path, self._ambient.now_ms())
         self._client.put(_folder(upload) + _RECORD, record)
         return upload
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
         """Store one part as an object of its own."""
         self._check_open(upload)
-        path = _part_path(upload, checked_number(number))
+        path = _part_path(upload, require_part_number(number))
         info = self._client.put(path, data)
         try:
             self._check_open(upload)
@@ -97,7 +97,7 @@ class PartObjectUploads:
         """The finished parts, by number."""
         self._check_open(upload)
         found = [info.path for info in self._client.list(_folder(upload) + "part-")]
-        return tuple(in_parallel(self._listed_part, found))
+        return tuple(map_in_parallel(self._describe_part, found))
 
     def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
         """Join the parts into the object.
@@ -105,18 +105,18 @@ class PartObjectUploads:
         Another driver, or this one before a kill, may have done so and removed some of the parts.
         """
         name = self._client.name(upload.path)
-        checked_parts(name, parts)
+        check_parts(name, parts)
         try:
             self._check_open(upload)
-            info = self._joined(upload, parts)
+            info = self._join(upload, parts)
         except NotFoundError:
-            return completed_before(name, self._find(upload.path), parts)
+            return require_completed_object(name, self._find(upload.path), parts)
         self.abort(upload)
         return info
 
     def abort(self, upload: UploadId) -> None:
         """Remove the parts, and the record last: until then the upload can be found again."""
-        _check(upload, self._client.name(upload.path))
+        _check_upload_id(upload, self._client.name(upload.path))
         record = _folder(upload) + _RECORD
         paths = [info.path for info in self._client.list(_folder(upload)) if info.path != record]
         self._client.delete(paths)
@@ -124,18 +124,18 @@ class PartObjectUploads:
 
     def list_dangling(self, prefix: str = "") -> Iterator[DanglingUpload]:
         """The uploads that were neither completed nor aborted, in order of path."""
-        checked_prefix(prefix)
+        require_prefix(prefix)
         records = [info.path for info in self._client.list(_UPLOADS) if info.path.endswith("/" + _RECORD)]
-        found = filter(None, in_parallel(self._dangling, [path.split("/")[-2] for path in records]))
+        found = filter(None, map_in_parallel(self._find_upload, [path.split("/")[-2] for path in records]))
         matching = [each for each in found if each.upload.path.startswith(prefix)]
         return iter(sorted(matching, key=lambda each: (each.upload.path, each.started_ms)))
 
-    def _listed_part(self, path: str) -> UploadedPart:
+    def _describe_part(self, path: str) -> UploadedPart:
         data = self._client.get(path).data
         return UploadedPart(int(path[-5:]), len(data), content_receipt([data]))
 
-    def _joined(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
-        found = in_parallel(lambda part: self._read_part(upload, part), parts)
+    def _join(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
+        found = map_in_parallel(lambda part: self._read_part(upload, part), parts)
         missing = next((part for part, data in zip(parts, found, strict=True) if data is None), None)
         if missing is None:
             return self._client.put(upload.path, b"".join(filter(None, found)))
@@ -143,7 +143,7 @@ class PartObjectUploads:
         self._check_open(upload)
         info = self._find(upload.path)
         if info is None or not is_made_of(self._client.get(upload.path).data, parts):
-            raise changed_part(self._client.name(upload.path), missing)
+            raise changed_part_error(self._client.name(upload.path), missing)
         return info
 
     def _read_part(self, upload: UploadId, part: UploadedPart) -> bytes | None:
@@ -152,22 +152,22 @@ class PartObjectUploads:
         except NotFoundError:
             return None
         if not is_made_of(data, [part]):
-            raise changed_part(self._client.name(upload.path), part)
+            raise changed_part_error(self._client.name(upload.path), part)
         return data
 
     def _check_open(self, upload: UploadId) -> None:
-        _check(upload, self._client.name(upload.path))
-        dangling = self._dangling(upload.token)
+        _check_upload_id(upload, self._client.name(upload.path))
+        dangling = self._find_upload(upload.token)
         if dangling is None or dangling.upload != upload:
-            raise gone_upload(self._client.name(upload.path))
+            raise missing_upload_error(self._client.name(upload.path))
 
-    def _dangling(self, token: str) -> DanglingUpload | None:
+    def _find_upload(self, token: str) -> DanglingUpload | None:
         path = f"{_UPLOADS}{token}/{_RECORD}"
         try:
             record = self._client.get(path).data
         except NotFoundError:
             return None
-        return dangling_upload(record, token, self._client.name(path))
+        return decode_upload_record(record, token, self._client.name(path))
 
     def _find(self, path: str) -> ObjectInfo | None:
         try:
@@ -176,8 +176,8 @@ class PartObjectUploads:
             return None
 
 
-def _check(upload: UploadId, object_name: str) -> None:
-    checked_path(upload.path)
+def _check_upload_id(upload: UploadId, object_name: str) -> None:
+    require_path(upload.path)
     if not _TOKEN.fullmatch(upload.token):
         raise InvalidInputError("not an upload of this store", object_name=object_name)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from lakestate.errors import CorruptionError, InvalidInputError, LakestateError, NotFoundError
-from lakestate.protocol.sealed_json import sealed, unsealed
-from lakestate.storage.object_path import checked_path
+from lakestate.protocol.sealed_json import seal, unseal
+from lakestate.storage.object_path import require_path
 from lakestate.storage.store import DanglingUpload, UploadId
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ PART_NUMBER_MAX = 10_000
 """The limit of S3, kept everywhere so that a job can move."""
 
 
-def checked_number(number: int) -> int:
+def require_part_number(number: int) -> int:
     """The number itself, if a part can have it."""
     if not 1 <= number <= PART_NUMBER_MAX:
         raise InvalidInputError("not a part number", found=number, expected=f"1 to {PART_NUMBER_MAX}")
     return number
 
 
-def checked_parts(object_name: str, parts: Sequence[UploadedPart]) -> Sequence[UploadedPart]:
+def check_parts(object_name: str, parts: Sequence[UploadedPart]) -> Sequence[UploadedPart]:
     """The parts themselves, if an object can be made of them."""
-    numbers = [checked_number(part.number) for part in parts]
+    numbers = [require_part_number(part.number) for part in parts]
     if not numbers or any(later <= earlier for earlier, later in pairwise(numbers)):
         raise InvalidInputError(
             "not the parts of an object",
@@ -64,19 +64,19 @@ def is_made_of(data: bytes, parts: Sequence[UploadedPart]) -> bool:
     return len(data) == ends[-1] and receipts == [part.token for part in parts]
 
 
-def upload_record(path: str, started_ms: int) -> bytes:
+def encode_upload_record(path: str, started_ms: int) -> bytes:
     """What a store that keeps uploads as files or objects says about one, with its own checksum."""
-    return sealed({"path": path, "started_ms": started_ms})
+    return seal({"path": path, "started_ms": started_ms})
 
 
-def dangling_upload(record: bytes, token: str, object_name: str) -> DanglingUpload:
+def decode_upload_record(record: bytes, token: str, object_name: str) -> DanglingUpload:
     """The upload of a record, or CorruptionError naming the record."""
     try:
-        body = unsealed(record, object_name)
+        body = unseal(record, object_name)
         path, started_ms = body["path"], body["started_ms"]
         if not isinstance(path, str) or type(started_ms) is not int:
             raise TypeError("not a path and a time")
-        return DanglingUpload(UploadId(checked_path(path), token), started_ms)
+        return DanglingUpload(UploadId(require_path(path), token), started_ms)
     except (LakestateError, KeyError, TypeError) as cause:
         raise CorruptionError(
             "the record of an upload cannot be read",
@@ -91,14 +91,16 @@ def total_bytes(parts: Sequence[UploadedPart]) -> int:
     return sum(part.size_bytes for part in parts)
 
 
-def completed_before(object_name: str, there: ObjectInfo | None, parts: Sequence[UploadedPart]) -> ObjectInfo:
+def require_completed_object(
+    object_name: str, there: ObjectInfo | None, parts: Sequence[UploadedPart]
+) -> ObjectInfo:
     """Decide what it means that an upload is gone, from the object found in its place."""
     if there is None:
-        raise gone_upload(object_name)
-    return whole_object(object_name, there, parts)
+        raise missing_upload_error(object_name)
+    return require_whole_object(object_name, there, parts)
 
 
-def whole_object(object_name: str, there: ObjectInfo, parts: Sequence[UploadedPart]) -> ObjectInfo:
+def require_whole_object(object_name: str, there: ObjectInfo, parts: Sequence[UploadedPart]) -> ObjectInfo:
     """The object itself, if it has the size of its parts."""
     if there.size_bytes != total_bytes(parts):
         raise CorruptionError(
@@ -111,7 +113,7 @@ def whole_object(object_name: str, there: ObjectInfo, parts: Sequence[UploadedPa
     return there
 
 
-def gone_upload(object_name: str) -> NotFoundError:
+def missing_upload_error(object_name: str) -> NotFoundError:
     """The error for an upload that was aborted, or never was."""
     return NotFoundError(
         "no such upload, and no object in its place",
@@ -120,7 +122,7 @@ def gone_upload(object_name: str) -> NotFoundError:
     )
 
 
-def changed_part(object_name: str, part: UploadedPart) -> InvalidInputError:
+def changed_part_error(object_name: str, part: UploadedPart) -> InvalidInputError:
     """The error for a receipt that does not fit what the store has."""
     return InvalidInputError(
         f"part {part.number} of the upload is missing or was replaced",

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lakestate.errors import LakestateError, NotFoundError, OutcomeUnknownError
 from lakestate.storage.multipart.parts import (
-    checked_number,
-    checked_parts,
-    completed_before,
-    gone_upload,
-    whole_object,
+    check_parts,
+    missing_upload_error,
+    require_completed_object,
+    require_part_number,
+    require_whole_object,
 )
-from lakestate.storage.object_path import checked_path, checked_prefix
+from lakestate.storage.object_path import require_path, require_prefix
 from lakestate.storage.redaction import Redaction
 from lakestate.storage.remote.open import bucket_of, prefix_of
-from lakestate.storage.remote.s3_client import boto_errors, encryption_of, s3_client
+from lakestate.storage.remote.s3_client import encryption_of, s3_client, translate_boto_errors
 from lakestate.storage.retry import Applied, Retrier, TransientFault, no_progress
 from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, UploadedPart, UploadId, Version
 
@@ -50,8 +50,8 @@ class S3Uploads:
 
     def start(self, path: str) -> UploadId:
         """Begin an upload. If an answer is lost, an empty one dangles until it is swept."""
-        key = self._key(checked_path(path))
-        answer = self._retried(
+        key = self._key(require_path(path))
+        answer = self._retry(
             path,
             lambda: self._client.create_multipart_upload(Bucket=self._bucket, Key=key, **self._encryption),
         )
@@ -61,8 +61,8 @@ class S3Uploads:
         """Upload one part; repeating it is harmless."""
         # boto3 takes bytes and files only.
         body = data if isinstance(data, bytes) else bytes(data)
-        checked_number(number)
-        answer = self._of_upload(
+        require_part_number(number)
+        answer = self._retry_for_upload(
             upload,
             lambda: self._client.upload_part(
                 Bucket=self._bucket,
@@ -89,7 +89,7 @@ class S3Uploads:
             for page in found:
                 parts.extend(page.get("Parts", []))
 
-        self._of_upload(upload, attempt, lambda: len(parts))
+        self._retry_for_upload(upload, attempt, lambda: len(parts))
         oldest_first = sorted(parts, key=lambda part: part["LastModified"])
         newest = {part["PartNumber"]: part for part in oldest_first}
         return tuple(
@@ -98,23 +98,23 @@ class S3Uploads:
 
     def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
         """Make the object of the parts; if an answer was lost, look whether it is there."""
-        name = self._name(checked_path(upload.path))
-        checked_parts(name, parts)
+        name = self._name(require_path(upload.path))
+        check_parts(name, parts)
         lost: list[TransientFault] = []
         try:
             self._retrier.run(lambda: self._complete_once(upload, parts, lost), name)
         except NotFoundError:
-            return completed_before(name, self._find(upload.path), parts)
+            return require_completed_object(name, self._find(upload.path), parts)
         except LakestateError as error:
             if not lost:
                 raise
-            return self._resolved(upload, parts, error)
-        return whole_object(name, self._head(upload.path), parts)
+            return self._resolve_lost_answer(upload, parts, error)
+        return require_whole_object(name, self._head(upload.path), parts)
 
     def abort(self, upload: UploadId) -> None:
         """Throw the parts away; repeating it is harmless."""
         try:
-            self._of_upload(
+            self._retry_for_upload(
                 upload,
                 lambda: self._client.abort_multipart_upload(
                     Bucket=self._bucket, Key=self._key(upload.path), UploadId=upload.token
@@ -129,7 +129,7 @@ class S3Uploads:
         Those of other processes that are at work now are among them: let them grow old first.
         """
         pages = self._client.get_paginator("list_multipart_uploads")
-        begin = self._key(checked_prefix(prefix))
+        begin = self._key(require_prefix(prefix))
         uploads: list[MultipartUploadTypeDef] = []
 
         def attempt() -> None:
@@ -137,7 +137,7 @@ class S3Uploads:
             for page in pages.paginate(Bucket=self._bucket, Prefix=begin):
                 uploads.extend(page.get("Uploads", []))
 
-        self._retried(prefix, attempt, lambda: len(uploads))
+        self._retry(prefix, attempt, lambda: len(uploads))
         found = [
             DanglingUpload(
                 UploadId(each["Key"].removeprefix(self._prefix), each["UploadId"]),
@@ -155,7 +155,7 @@ class S3Uploads:
             {"PartNumber": part.number, "ETag": part.token} for part in parts
         ]
         try:
-            with boto_errors(self._name(upload.path), self._redaction):
+            with translate_boto_errors(self._name(upload.path), self._redaction):
                 self._client.complete_multipart_upload(
                     Bucket=self._bucket,
                     Key=self._key(upload.path),
@@ -167,7 +167,9 @@ class S3Uploads:
                 lost.append(fault)
             raise
 
-    def _resolved(self, upload: UploadId, parts: Sequence[UploadedPart], error: LakestateError) -> ObjectInfo:
+    def _resolve_lost_answer(
+        self, upload: UploadId, parts: Sequence[UploadedPart], error: LakestateError
+    ) -> ObjectInfo:
         name = self._name(upload.path)
         try:
             there = self._find(upload.path)
@@ -180,7 +182,7 @@ class S3Uploads:
                 found=error.found or error.summary,
                 action="complete it again later",
             ) from None
-        return whole_object(name, there, parts)
+        return require_whole_object(name, there, parts)
 
     def _find(self, path: str) -> ObjectInfo | None:
         try:
@@ -189,29 +191,27 @@ class S3Uploads:
             return None
 
     def _head(self, path: str) -> ObjectInfo:
-        found = self._retried(
-            path, lambda: self._client.head_object(Bucket=self._bucket, Key=self._key(path))
-        )
+        found = self._retry(path, lambda: self._client.head_object(Bucket=self._bucket, Key=self._key(path)))
         modified_ms = _milliseconds(found["LastModified"])
         return ObjectInfo(path, found["ContentLength"], modified_ms, Version(found["ETag"]))
 
-    def _of_upload(
+    def _retry_for_upload(
         self, upload: UploadId, attempt: Callable[[], Answer], progress: Callable[[], int] = no_progress
     ) -> Answer:
-        checked_path(upload.path)
+        require_path(upload.path)
         try:
-            return self._retried(upload.path, attempt, progress)
+            return self._retry(upload.path, attempt, progress)
         except NotFoundError:
-            raise gone_upload(self._name(upload.path)) from None
+            raise missing_upload_error(self._name(upload.path)) from None
 
-    def _retried(
+    def _retry(
         self, path: str, attempt: Callable[[], Answer], progress: Callable[[], int] = no_progress
     ) -> Answer:
-        def translated() -> Answer:
-            with boto_errors(self._name(path), self._redaction):
+        def attempt_translated() -> Answer:
+            with translate_boto_errors(self._name(path), self._redaction):
                 return attempt()
 
-        return self._retrier.run(translated, self._name(path), progress)
+        return self._retrier.run(attempt_translated, self._name(path), progress)
 
     def _key(self, path: str) -> str:
         return self._prefix + path

@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 import obstore
 
 from lakestate.errors import NotFoundError
-from lakestate.storage.parallel import in_parallel
+from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.redaction import Redaction
-from lakestate.storage.remote.conditional import Seen
+from lakestate.storage.remote.conditional import ObservedObject
 from lakestate.storage.remote.download import Download
-from lakestate.storage.remote.faults import ConditionFailedError, obstore_errors
-from lakestate.storage.remote.open import client_of, prefix_of, repeating_client_of
+from lakestate.storage.remote.faults import ConditionFailedError, translate_obstore_errors
+from lakestate.storage.remote.open import client_of, prefix_of, retrying_client_of
 from lakestate.storage.retry import Applied, Retrier, TransientFault, no_progress
-from lakestate.storage.spans import cut_span, merged_spans
+from lakestate.storage.spans import cut_span, merge_spans
 from lakestate.storage.store import ByteRange, Data, ObjectInfo, StoredObject, Version
 
 if TYPE_CHECKING:
@@ -67,24 +67,24 @@ class RemoteClient:
             result = self._put_in_parts(path, octets)
         else:
             key = self._key(path)
-            result = self._retried(path, lambda: obstore.put(self._client, key, octets, use_multipart=False))
+            result = self._retry(path, lambda: obstore.put(self._client, key, octets, use_multipart=False))
         return ObjectInfo(path, octets.nbytes, time.time_ns() // 1_000_000, self._version(result))
 
     def get(self, path: str) -> StoredObject:
         """Read the whole object, however long it takes, as long as bytes arrive."""
-        download = self._downloaded(path, None)
+        download = self._download(path, None)
         return StoredObject(download.data(), self._version(download.meta))
 
     def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
         """Read several ranges, near ones in one request."""
-        merged = merged_spans(spans)
-        found = in_parallel(lambda span: self._downloaded(path, span).data(), merged)
+        merged = merge_spans(spans)
+        found = map_in_parallel(lambda span: self._download(path, span).data(), merged)
         fetched = list(zip(merged, found, strict=True))
         return [cut_span(self.name(path), span, fetched) for span in spans]
 
     def head(self, path: str) -> ObjectInfo:
         """Describe the object."""
-        return self._info(self._retried(path, lambda: obstore.head(self._client, self._key(path))))
+        return self._info(self._retry(path, lambda: obstore.head(self._client, self._key(path))))
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """Describe every object whose path begins with the prefix, in order of path.
@@ -100,7 +100,7 @@ class RemoteClient:
             for page in obstore.list(self._repeating, folder or None, chunk_size=LIST_BATCH):
                 metas.extend(page)
 
-        self._retried(prefix, attempt, lambda: len(metas))
+        self._retry(prefix, attempt, lambda: len(metas))
         infos = (self._info(meta) for meta in metas if meta["path"].startswith(begin))
         return sorted(infos, key=lambda info: info.path)
 
@@ -117,25 +117,25 @@ class RemoteClient:
 
     def copy(self, source: str, target: str) -> None:
         """Copy on the server."""
-        self._retried(source, lambda: obstore.copy(self._client, self._key(source), self._key(target)))
+        self._retry(source, lambda: obstore.copy(self._client, self._key(source), self._key(target)))
 
     def write_once(self, path: str, data: Data, write_id: str, expected: Version | None) -> Version:
         """One attempt of a conditional write."""
-        with obstore_errors(self.name(path), self._redaction):
+        with translate_obstore_errors(self.name(path), self._redaction):
             result = obstore.put(
                 self._client,
                 self._key(path),
                 data,
-                mode="create" if expected is None else self._update(expected),
+                mode="create" if expected is None else self._update_condition(expected),
                 attributes={WRITE_ID: write_id},
                 use_multipart=False,
             )
         return self._version(result)
 
-    def look_once(self, path: str) -> Seen | None:
+    def look_once(self, path: str) -> ObservedObject | None:
         """One attempt to read an object together with its write id."""
         try:
-            with obstore_errors(self.name(path), self._redaction):
+            with translate_obstore_errors(self.name(path), self._redaction):
                 return self._read(path)
         except NotFoundError:
             return None
@@ -146,7 +146,7 @@ class RemoteClient:
 
     @cached_property
     def _repeating(self) -> RemoteClientStore:
-        return repeating_client_of(self._config)
+        return retrying_client_of(self._config)
 
     def _put_in_parts(self, path: str, octets: memoryview) -> PutResult:
         sent = 0
@@ -172,40 +172,40 @@ class RemoteClient:
                 # The answer to completing was lost, and completing again finds the upload gone.
                 raise TransientFault("the upload was completed or aborted", Applied.MAYBE) from None
 
-        return self._retried(path, attempt, lambda: sent)
+        return self._retry(path, attempt, lambda: sent)
 
-    def _downloaded(self, path: str, span: ByteRange | None) -> Download:
+    def _download(self, path: str, span: ByteRange | None) -> Download:
         download = Download(self._client, self._key(path), span)
-        self._retried(path, download.attempt, lambda: download.arrived)
+        self._retry(path, download.attempt, lambda: download.arrived)
         return download
 
-    def _read(self, path: str) -> Seen:
+    def _read(self, path: str) -> ObservedObject:
         result = obstore.get(self._client, self._key(path))
         stored = StoredObject(result.bytes().to_bytes(), self._version(result.meta))
-        return Seen(stored, result.attributes.get(WRITE_ID))
+        return ObservedObject(stored, result.attributes.get(WRITE_ID))
 
     def _delete_batch(self, batch: Sequence[str]) -> None:
         keys = [self._key(path) for path in batch]
-        self._retried(batch[0], lambda: obstore.delete(self._client, keys))
+        self._retry(batch[0], lambda: obstore.delete(self._client, keys))
 
     def _delete_one(self, path: str) -> None:
         try:
-            self._retried(path, lambda: obstore.delete(self._client, self._key(path)))
+            self._retry(path, lambda: obstore.delete(self._client, self._key(path)))
         except NotFoundError:
             return
 
-    def _retried(
+    def _retry(
         self, path: str, attempt: Callable[[], Answer], progress: Callable[[], int] = no_progress
     ) -> Answer:
-        def translated() -> Answer:
+        def attempt_translated() -> Answer:
             try:
-                with obstore_errors(self.name(path), self._redaction):
+                with translate_obstore_errors(self.name(path), self._redaction):
                     return attempt()
             except ConditionFailedError as error:
                 # No condition was set: the bucket itself is being changed (409).
                 raise TransientFault(str(error), Applied.NO) from None
 
-        return self.retrier.run(translated, self.name(path), progress)
+        return self.retrier.run(attempt_translated, self.name(path), progress)
 
     def _key(self, path: str) -> str:
         return self._prefix + path
@@ -220,7 +220,7 @@ class RemoteClient:
         assert token is not None, "the store does not name the versions of its objects"
         return Version(token)
 
-    def _update(self, expected: Version) -> UpdateVersion:
+    def _update_condition(self, expected: Version) -> UpdateVersion:
         if self._version_field == "version":
             return {"version": expected.token}
         return {"e_tag": expected.token}

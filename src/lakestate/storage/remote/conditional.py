@@ -31,7 +31,7 @@ Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedObject:
     """What is in an object's place, and which conditional write put it there, if one did."""
 
     stored: StoredObject
@@ -45,7 +45,7 @@ class ConditionalTarget(Protocol):
         """Write if the object has the expected version, or if there is none (None)."""
         ...
 
-    def look(self) -> Seen | None:
+    def look(self) -> ObservedObject | None:
         """What is there now."""
         ...
 
@@ -63,18 +63,18 @@ class ConditionalWrite:
 
     def create(self, retrier: Retrier) -> CreateOutcome:
         """Write if there is no object."""
-        return self._run(retrier, self._try_create, self._creation_seen)
+        return self._run(retrier, self._try_create, self._creation_outcome)
 
     def swap(self, retrier: Retrier, expected: Version) -> SwapOutcome:
         """Write if the object has the expected version."""
-        return self._run(retrier, lambda: self._try_swap(expected), self._swap_seen)
+        return self._run(retrier, lambda: self._try_swap(expected), self._swap_outcome)
 
     def _try_create(self) -> CreateOutcome:
         try:
             return Created(self._send(None))
         except ConditionFailedError:
             seen = self.target.look()
-        outcome = self._creation_seen(seen)
+        outcome = self._creation_outcome(seen)
         if outcome is not None:
             return outcome
         if self.lost:
@@ -82,7 +82,7 @@ class ConditionalWrite:
             raise self._unknown("the object is gone again")
         raise TransientFault("the object that was in the way is gone", Applied.NO)
 
-    def _creation_seen(self, seen: Seen | None) -> CreateOutcome | None:
+    def _creation_outcome(self, seen: ObservedObject | None) -> CreateOutcome | None:
         if seen is None:
             return None
         if seen.write_id == self.write_id:
@@ -94,7 +94,7 @@ class ConditionalWrite:
             return Swapped(self._send(expected))
         except ConditionFailedError:
             seen = self.target.look()
-        outcome = self._swap_seen(seen)
+        outcome = self._swap_outcome(seen)
         if outcome is not None:
             return outcome
         if seen is not None and seen.stored.version == expected:
@@ -104,7 +104,7 @@ class ConditionalWrite:
             raise self._unknown("the object was changed by somebody else")
         return SwapConflict(None if seen is None else seen.stored)
 
-    def _swap_seen(self, seen: Seen | None) -> SwapOutcome | None:
+    def _swap_outcome(self, seen: ObservedObject | None) -> SwapOutcome | None:
         if seen is not None and seen.write_id == self.write_id:
             return Swapped(seen.stored.version)
         return None
@@ -120,7 +120,7 @@ class ConditionalWrite:
         self,
         retrier: Retrier,
         attempt: Callable[[], Outcome],
-        decided: Callable[[Seen | None], Outcome | None],
+        outcome_of: Callable[[ObservedObject | None], Outcome | None],
     ) -> Outcome:
         try:
             return retrier.run(attempt, self.object_name)
@@ -130,12 +130,12 @@ class ConditionalWrite:
             if not self.lost:
                 raise
             reason = error.found or error.summary
-        outcome = decided(self._last_look())
+        outcome = outcome_of(self._last_look())
         if outcome is None:
             raise self._unknown(reason)
         return outcome
 
-    def _last_look(self) -> Seen | None:
+    def _last_look(self) -> ObservedObject | None:
         try:
             return self.target.look()
         except (TransientFault, LakestateError):

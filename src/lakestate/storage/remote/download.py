@@ -53,7 +53,7 @@ class Download:
         if self.arrived and self._position == self._stop:
             return
         try:
-            result = obstore.get(self._client, self._key, options=self._wanted())
+            result = obstore.get(self._client, self._key, options=self._options())
         except PreconditionError:
             raise self._replaced() from None
         self._check(result)
@@ -69,7 +69,7 @@ class Download:
     def _position(self) -> int:
         return self._start + self.arrived
 
-    def _wanted(self) -> GetOptions:
+    def _options(self) -> GetOptions:
         if self.arrived:
             return {"range": (self._position, self._stop), "if_match": self.meta["e_tag"]}
         if self._span is not None:

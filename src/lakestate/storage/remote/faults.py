@@ -14,7 +14,7 @@ from obstore import exceptions
 
 from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
 from lakestate.storage.retry import Applied, TransientFault
-from lakestate.storage.spans import beyond_end
+from lakestate.storage.spans import beyond_end_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,44 +49,46 @@ class ConditionFailedError(Exception):
 
 
 @contextmanager
-def obstore_errors(object_name: str, redaction: Redaction) -> Iterator[None]:
+def translate_obstore_errors(object_name: str, redaction: Redaction) -> Iterator[None]:
     """Translate what obstore raises. The cause is cut off: its text may show credentials."""
     try:
         yield
     except FileNotFoundError as error:
-        raise _missing(object_name, redaction.reason(str(error))) from None
+        raise _not_found_error(object_name, redaction.reason(str(error))) from None
     except exceptions.BaseError as error:
-        raise _meaning(error, object_name, redaction.reason(str(error))) from None
+        raise _translation(error, object_name, redaction.reason(str(error))) from None
 
 
-def _meaning(error: exceptions.BaseError, object_name: str, reason: str) -> Exception:
+def _translation(error: exceptions.BaseError, object_name: str, reason: str) -> Exception:
     text = str(error)
     status = _status(text)
     if isinstance(error, _CONDITION):
         return ConditionFailedError(reason)
-    if not_applied(status, _code(text)):
+    if is_not_applied(status, _code(text)):
         return TransientFault(reason, Applied.NO)
     if isinstance(error, _DENIED):
-        return _refused("access denied", object_name, reason, "check the credentials and their rights")
+        return _refusal_error("access denied", object_name, reason, "check the credentials and their rights")
     if status == 416 or _OUT_OF_RANGE.search(text):
-        return beyond_end(object_name)
+        return beyond_end_error(object_name)
     if isinstance(error, _PERMANENT) or (status is not None and _is_permanent(status)):
-        return _refused("the store refused the request", object_name, reason, None)
+        return _refusal_error("the store refused the request", object_name, reason, None)
     return _transient_or_misconfigured(text, status, object_name, reason)
 
 
 def _transient_or_misconfigured(text: str, status: int | None, object_name: str, reason: str) -> Exception:
     if "kind: Builder" in text or "builder error" in text:
         action = "check the endpoint in the options and in the environment"
-        return _refused("no request can be made", object_name, reason, action)
+        return _refusal_error("no request can be made", object_name, reason, action)
     if _CREDENTIALS.search(text):
-        return _refused("no credentials", object_name, reason, "pass them as options or set the environment")
+        return _refusal_error(
+            "no credentials", object_name, reason, "pass them as options or set the environment"
+        )
     if _NOT_CONNECTED.search(text):
         return TransientFault(reason, Applied.NO)
     return TransientFault(reason, Applied.MAYBE)
 
 
-def not_applied(status: int | None, code: str | None) -> bool:
+def is_not_applied(status: int | None, code: str | None) -> bool:
     """Whether the server says that it did not act. An answer of 200 with an error inside does not."""
     return status in _NOT_APPLIED_STATUS or (status != 200 and code in _NOT_APPLIED_CODES)
 
@@ -105,12 +107,12 @@ def _is_permanent(status: int) -> bool:
     return 300 <= status < 500 and status not in _NOT_APPLIED_STATUS
 
 
-def _missing(object_name: str, reason: str) -> NotFoundError:
+def _not_found_error(object_name: str, reason: str) -> NotFoundError:
     if "NoSuchBucket" in reason or "ContainerNotFound" in reason:
         action = "create the bucket, or correct the URL"
         return NotFoundError("no such bucket", object_name=object_name, action=action)
     return NotFoundError("no such object", object_name=object_name)
 
 
-def _refused(summary: str, object_name: str, reason: str, action: str | None) -> LakestateError:
+def _refusal_error(summary: str, object_name: str, reason: str, action: str | None) -> LakestateError:
     return InvalidInputError(summary, object_name=object_name, found=reason, action=action)

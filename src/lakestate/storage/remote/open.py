@@ -16,7 +16,7 @@ from obstore.exceptions import BaseError, UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from lakestate.errors import InvalidInputError
-from lakestate.storage.object_path import checked_path
+from lakestate.storage.object_path import require_path
 from lakestate.storage.redaction import Redaction
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def client_of(config: StoreConfig) -> RemoteClientStore:
     return _client_of(config, {"max_retries": 0})
 
 
-def repeating_client_of(config: StoreConfig) -> RemoteClientStore:
+def retrying_client_of(config: StoreConfig) -> RemoteClientStore:
     """A client that tries every request again, each within the deadline.
 
     A listing is made of pages and a large put of parts, and obstore does not let us repeat one
@@ -73,7 +73,7 @@ def _client_of(config: StoreConfig, retries: RetryConfig) -> RemoteClientStore:
             retry_config=retries,
         )
     except UnknownConfigurationKeyError:
-        raise _bad_option(config, store) from None
+        raise _unknown_options_error(config, store) from None
     except (BaseError, ValueError, TypeError) as error:
         reason = Redaction(config.options).reason(str(error))
         raise InvalidInputError("the store cannot be opened", object_name=config.url, found=reason) from None
@@ -92,7 +92,7 @@ def bucket_of(config: StoreConfig) -> str:
 def prefix_of(config: StoreConfig) -> str:
     """What every key of the store begins with: empty, or a path with a slash at its end."""
     path = unquote(urlsplit(config.url).path).strip("/")
-    return f"{checked_path(path)}/" if path else ""
+    return f"{require_path(path)}/" if path else ""
 
 
 def endpoint_of(config: StoreConfig) -> str | None:
@@ -124,7 +124,7 @@ def _client_options(config: StoreConfig) -> ClientConfig:
     return options
 
 
-def _bad_option(config: StoreConfig, store: Any) -> InvalidInputError:
+def _unknown_options_error(config: StoreConfig, store: Any) -> InvalidInputError:
     unknown = [name for name in sorted(config.options) if not _is_known(store, name)]
     return InvalidInputError(
         "unknown options",

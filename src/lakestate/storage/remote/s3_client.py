@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from lakestate.errors import InvalidInputError, MissingExtraError, NotFoundError
-from lakestate.storage.remote.faults import not_applied
+from lakestate.storage.remote.faults import is_not_applied
 from lakestate.storage.remote.open import CONNECT_TIMEOUT_MS, endpoint_of
 from lakestate.storage.retry import Applied, TransientFault
 
@@ -57,7 +57,7 @@ def s3_client(config: StoreConfig) -> S3Client:
         read_timeout=config.retry.attempt_timeout_ms / 1000,
         max_pool_connections=32,
         signature_version=UNSIGNED if _is_on(options, "skip_signature") else "s3v4",
-        s3={"addressing_style": _addressing(config, options)},
+        s3={"addressing_style": _addressing_style(config, options)},
         # Newer checksums are refused by stores that only speak the older S3.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
@@ -99,12 +99,12 @@ def encryption_of(config: StoreConfig) -> dict[str, Any]:
 
 
 @contextmanager
-def boto_errors(object_name: str, redaction: Redaction) -> Iterator[None]:
+def translate_boto_errors(object_name: str, redaction: Redaction) -> Iterator[None]:
     """Translate what boto3 raises. The cause is cut off: its text may show credentials."""
     try:
         yield
     except ClientError as error:
-        raise _refusal(error, object_name, redaction.reason(str(error))) from None
+        raise _translation(error, object_name, redaction.reason(str(error))) from None
     except NoCredentialsError:
         action = "pass them as options or set the environment"
         raise InvalidInputError("no credentials", object_name=object_name, action=action) from None
@@ -117,13 +117,13 @@ def boto_errors(object_name: str, redaction: Redaction) -> Iterator[None]:
         raise InvalidInputError("no request can be made", object_name=object_name, found=reason) from None
 
 
-def _refusal(error: ClientError, object_name: str, reason: str) -> Exception:
+def _translation(error: ClientError, object_name: str, reason: str) -> Exception:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     code = error.response.get("Error", {}).get("Code", "")
     reason = f"HTTP status {status}: {reason}"
     if code in _MISSING:
         return NotFoundError("no such upload or object", object_name=object_name, found=code)
-    if not_applied(status, code):
+    if is_not_applied(status, code):
         return TransientFault(reason, Applied.NO)
     if 300 <= status < 500:
         return InvalidInputError("the store refused the request", object_name=object_name, found=reason)
@@ -131,7 +131,7 @@ def _refusal(error: ClientError, object_name: str, reason: str) -> Exception:
     return TransientFault(reason, Applied.MAYBE)
 
 
-def _addressing(config: StoreConfig, options: dict[str, str]) -> Literal["auto", "path", "virtual"]:
+def _addressing_style(config: StoreConfig, options: dict[str, str]) -> Literal["auto", "path", "virtual"]:
     if _is_on(options, "virtual_hosted_style_request"):
         return "virtual"
     return "auto" if endpoint_of(config) is None else "path"

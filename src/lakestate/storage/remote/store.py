@@ -11,11 +11,11 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakestate.storage.object_path import checked_path, checked_prefix, is_reserved
-from lakestate.storage.parallel import in_parallel
+from lakestate.storage.object_path import is_reserved, require_path, require_prefix
+from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.remote.client import RemoteClient
-from lakestate.storage.remote.conditional import ConditionalWrite, Seen
-from lakestate.storage.spans import checked_spans
+from lakestate.storage.remote.conditional import ConditionalWrite, ObservedObject
+from lakestate.storage.spans import check_spans
 from lakestate.storage.store import (
     ByteRange,
     CreateOutcome,
@@ -63,11 +63,11 @@ class ObstoreStore:
 
     def put(self, path: str, data: Data) -> ObjectInfo:
         """Write the object, replacing what was there."""
-        return self._client.put(checked_path(path), data)
+        return self._client.put(require_path(path), data)
 
     def get(self, path: str) -> StoredObject:
         """The whole object."""
-        return self._client.get(checked_path(path))
+        return self._client.get(require_path(path))
 
     def get_range(self, path: str, span: ByteRange) -> bytes:
         """A part of the object."""
@@ -75,25 +75,25 @@ class ObstoreStore:
 
     def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
         """Several parts of the object, in the order asked."""
-        checked_spans(self._client.name(path), spans)
-        return self._client.get_ranges(checked_path(path), spans)
+        check_spans(self._client.name(path), spans)
+        return self._client.get_ranges(require_path(path), spans)
 
     def get_many(self, paths: Sequence[str]) -> list[StoredObject]:
         """Several objects, in the order asked."""
-        return in_parallel(self.get, paths)
+        return map_in_parallel(self.get, paths)
 
     def head(self, path: str) -> ObjectInfo:
         """Size, time and version of the object."""
-        return self._client.head(checked_path(path))
+        return self._client.head(require_path(path))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects whose path begins with the prefix, in order of path."""
-        found = self._client.list(checked_prefix(prefix))
+        found = self._client.list(require_prefix(prefix))
         return (info for info in found if not is_reserved(info.path))
 
     def delete_many(self, paths: Iterable[str]) -> None:
         """Delete the objects, a thousand in a request where the store can."""
-        self._client.delete([checked_path(path) for path in paths])
+        self._client.delete([require_path(path) for path in paths])
 
     def create(self, path: str, data: Data) -> CreateOutcome:
         """Write the object only if there is none."""
@@ -105,11 +105,11 @@ class ObstoreStore:
 
     def copy(self, source: str, target: str) -> ObjectInfo:
         """Copy on the server."""
-        self._client.copy(checked_path(source), checked_path(target))
+        self._client.copy(require_path(source), require_path(target))
         return self._client.head(target)
 
     def _conditional(self, path: str, data: Data) -> ConditionalWrite:
-        target = _Target(self._client, checked_path(path))
+        target = _Target(self._client, require_path(path))
         return ConditionalWrite(target, self._client.name(path), data, uuid.uuid4().hex)
 
 
@@ -121,7 +121,7 @@ class _Target:
     def write(self, data: Data, write_id: str, expected: Version | None) -> Version:
         return self.client.write_once(self.path, data, write_id, expected)
 
-    def look(self) -> Seen | None:
+    def look(self) -> ObservedObject | None:
         return self.client.look_once(self.path)
 
 

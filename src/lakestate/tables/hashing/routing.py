@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.key_ranges import checked_parallelism
+from lakestate.protocol.key_ranges import require_parallelism
 from lakestate.tables.arrow.buffers import fixed_width_values, null_rows, value_bytes, value_offsets
 from lakestate.tables.hashing.xxh64 import (
     SLACK_BYTES,
@@ -68,7 +68,7 @@ def subtasks_of(keys: U64, parallelism: int) -> npt.NDArray[np.int32]:
     array([0, 1, 2], dtype=int32)
     """
     upper = keys >> np.uint64(32)
-    upper *= np.uint64(checked_parallelism(parallelism))
+    upper *= np.uint64(require_parallelism(parallelism))
     upper >>= np.uint64(32)
     return upper.astype(np.int32)
 

@@ -6,7 +6,7 @@ from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.coordinator.retain import retain
 from lakestate.protocol.metadata import SinkPreCommit
-from lakestate.protocol.paths import ObjectKind, recognise
+from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.runtime.sink_step import clean_up_of
 from lakestate.sinks.files.names import begun_in, sink_tag
@@ -31,7 +31,7 @@ def check_retention(world: World) -> None:
     kept = {*world.watch.retained(), *(tag.epoch for tag in objects.read_tags())}
     needed = {path for epoch in kept if epoch in published for path in published[epoch].needs}
     for path in world.state.paths(f"{JOB_ID}/"):
-        name = recognise(path.removeprefix(f"{JOB_ID}/"))
+        name = parse_object_name(path.removeprefix(f"{JOB_ID}/"))
         is_old = name.epoch is not None and name.epoch < world.watch.oldest
         is_marker = name.kind is ObjectKind.COMMITTED and name.epoch in kept
         if is_old and not is_marker and name.path not in needed:

@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 
 from lakestate.errors import LakestateError
-from lakestate.storage.parallel import one_at_a_time
+from lakestate.storage.parallel import run_sequentially
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.actors import REFUSED, read_now_and_then, supervise, tag_now_and_then
 from lakestate.testing.simulation.chance import chance
@@ -103,7 +103,7 @@ def _live(world: World) -> None:
     if world.violation is None:
         _raise_unmeant(actors)
         scheduler.over = False
-        with one_at_a_time(), suppress(SimulationOver):
+        with run_sequentially(), suppress(SimulationOver):
             try:
                 check_the_end(world)
             except LakestateError as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from lakestate.storage.parallel import one_at_a_time
+from lakestate.storage.parallel import run_sequentially
 from lakestate.testing.faults import SimulatedCrash
 
 START_MS = 1_700_000_000_000
@@ -58,7 +58,7 @@ class Actor:
     def run(self) -> None:
         """Do everything that the actor does, on this thread."""
         try:
-            with one_at_a_time():
+            with run_sequentially():
                 self.result = self._body()
         except SimulationOver:
             pass

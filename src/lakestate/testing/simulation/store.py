@@ -13,8 +13,8 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from lakestate.errors import NotFoundError
-from lakestate.storage.object_path import checked_path, checked_prefix
-from lakestate.storage.spans import checked_spans, whole_span
+from lakestate.storage.object_path import require_path, require_prefix
+from lakestate.storage.spans import check_spans, require_whole_span
 from lakestate.storage.store import (
     AlreadyExists,
     ByteRange,
@@ -81,7 +81,7 @@ class SimulatedStore:
 
     def put(self, path: str, data: Data) -> ObjectInfo:
         """Write the object."""
-        before = self._objects.get(path if path in self._objects else checked_path(path))
+        before = self._objects.get(path if path in self._objects else require_path(path))
         self._objects[path] = (StoredObject(bytes(data), Version(str(next(self._versions)))), self.now_ms())
         if self.observer is not None:
             self.observer.written(self, path, bytes(data), None if before is None else before[0].data)
@@ -94,8 +94,8 @@ class SimulatedStore:
     def get_range(self, path: str, span: ByteRange) -> bytes:
         """A part of the object."""
         shown = f"{self.url}/{path}"
-        checked_spans(shown, [span])
-        return whole_span(shown, span, self.get(path).data[span.start : span.start + span.length])
+        check_spans(shown, [span])
+        return require_whole_span(shown, span, self.get(path).data[span.start : span.start + span.length])
 
     def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
         """Several parts of the object."""
@@ -112,7 +112,7 @@ class SimulatedStore:
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """A listing, taken at once."""
-        checked_prefix(prefix)
+        require_prefix(prefix)
         return iter([self.head(path) for path in self.paths(prefix)])
 
     def paths(self, prefix: str = "", after: str = "", count_max: int | None = None) -> builtins.list[str]:
@@ -124,17 +124,17 @@ class SimulatedStore:
     def delete_many(self, paths: Iterable[str]) -> None:
         """Delete the objects."""
         for path in paths:
-            if self._objects.pop(checked_path(path), None) is not None and self.observer is not None:
+            if self._objects.pop(require_path(path), None) is not None and self.observer is not None:
                 self.observer.deleted(self, path)
 
     def create(self, path: str, data: Data) -> CreateOutcome:
         """Write the object only if there is none."""
-        existing = self._objects.get(checked_path(path))
+        existing = self._objects.get(require_path(path))
         return Created(self.put(path, data).version) if existing is None else AlreadyExists(existing[0])
 
     def compare_and_swap(self, path: str, data: Data, expected: Version) -> SwapOutcome:
         """Replace the object only if it has the expected version."""
-        existing = self._objects.get(checked_path(path))
+        existing = self._objects.get(require_path(path))
         if existing is None or existing[0].version != expected:
             return SwapConflict(None if existing is None else existing[0])
         return Swapped(self.put(path, data).version)
@@ -150,7 +150,7 @@ class SimulatedStore:
     def _found(self, path: str) -> tuple[StoredObject, int]:
         found = self._objects.get(path)
         if found is None:
-            checked_path(path)
+            require_path(path)
             raise NotFoundError("no such object", object_name=f"{self.url}/{path}")
         return found
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.storage.multipart.parts import (
-    changed_part,
-    checked_number,
-    checked_parts,
-    completed_before,
-    gone_upload,
+    changed_part_error,
+    check_parts,
+    missing_upload_error,
+    require_completed_object,
+    require_part_number,
 )
-from lakestate.storage.object_path import checked_path, checked_prefix
+from lakestate.storage.object_path import require_path, require_prefix
 from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, UploadedPart, UploadId
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class SimulatedUploads:
     def start(self, path: str) -> UploadId:
         """Begin an upload."""
         token = f"upload-{next(self._tokens)}"
-        self._uploads[token] = _Upload(checked_path(path), self._store.now_ms())
+        self._uploads[token] = _Upload(require_path(path), self._store.now_ms())
         return UploadId(path, token)
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
@@ -53,7 +53,7 @@ class SimulatedUploads:
         # As in S3, the receipt tells the content: the same bytes again change nothing.
         token = hashlib.blake2b(data, digest_size=8).hexdigest()
         parts = self._open(upload).parts
-        parts[checked_number(number)] = (token, bytes(data))
+        parts[require_part_number(number)] = (token, bytes(data))
         if self.vanishes():
             del parts[number]
         return UploadedPart(number, len(data), token)
@@ -66,14 +66,14 @@ class SimulatedUploads:
     def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
         """Join the parts into the object."""
         shown = f"{self._store.url}/{upload.path}"
-        checked_parts(shown, parts)
+        check_parts(shown, parts)
         try:
             kept = self._open(upload).parts
         except NotFoundError:
-            return completed_before(shown, self._there(upload.path), parts)
+            return require_completed_object(shown, self._there(upload.path), parts)
         for part in parts:
             if part.number not in kept or kept[part.number][0] != part.token:
-                raise changed_part(shown, part)
+                raise changed_part_error(shown, part)
         data = b"".join(kept[part.number][1] for part in parts)
         del self._uploads[upload.token]
         return self._store.put(upload.path, data)
@@ -87,7 +87,7 @@ class SimulatedUploads:
 
     def list_dangling(self, prefix: str = "") -> Iterator[DanglingUpload]:
         """Every upload that is still open."""
-        checked_prefix(prefix)
+        require_prefix(prefix)
         found = sorted(
             (upload.path, token) for token, upload in self._uploads.items() if upload.path.startswith(prefix)
         )
@@ -98,7 +98,7 @@ class SimulatedUploads:
     def _open(self, upload: UploadId) -> _Upload:
         found = self._uploads.get(upload.token)
         if found is None:
-            raise gone_upload(f"{self._store.url}/{upload.path}")
+            raise missing_upload_error(f"{self._store.url}/{upload.path}")
         if found.path != upload.path:
             raise InvalidInputError(
                 "the upload is of another object", object_name=upload.path, found=found.path

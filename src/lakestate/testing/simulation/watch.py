@@ -13,7 +13,7 @@ from typing import Any
 
 from lakestate.errors import LakestateError
 from lakestate.protocol.metadata import CompletionStatus, Manifest
-from lakestate.protocol.paths import ObjectKind, ObjectName, recognise
+from lakestate.protocol.paths import ObjectKind, ObjectName, parse_object_name
 from lakestate.protocol.records import BoundaryRecord, GenerationRecord, TagRecord
 from lakestate.protocol.values import Epoch
 from lakestate.testing.faults import Operation
@@ -136,7 +136,7 @@ class Watch:
             self._shown(store.name, path, data, before)
             self._come(OUTPUT)
             return
-        name = recognise(path.removeprefix(_PREFIX))
+        name = parse_object_name(path.removeprefix(_PREFIX))
         self._come(name.kind.name)
         if name.kind in _IMMUTABLE and before is not None and before != data:
             self._world.fail("a name is never used for two contents", path)
@@ -164,7 +164,7 @@ class Watch:
             if path in self._visible[store.name]:
                 self._world.fail("output that readers see is never deleted", path)
             return
-        name = recognise(path.removeprefix(_PREFIX))
+        name = parse_object_name(path.removeprefix(_PREFIX))
         if name.kind is ObjectKind.TAG:
             self._tags.pop(name.path, None)
             return

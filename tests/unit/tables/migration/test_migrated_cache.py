@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakestate as ls
-from lakestate.storage.parallel import one_at_a_time
+from lakestate.storage.parallel import run_sequentially
 
 V1 = ls.KeyedTable("t", key="k bigint", value="euros bigint")
 
@@ -43,7 +43,7 @@ def backend(tmp_path: Path) -> ls.ParquetBackend:
 def cents(table: ls.KeyedTable, backend: ls.ParquetBackend, generation: int) -> list[int]:
     """Read by a start of the job that has this generation."""
     task = ls.TaskInfo("job", "op", generation=generation)
-    with one_at_a_time():
+    with run_sequentially():
         found = ls.TableManager.load(task, [table], backend, 1).keyed("t").get(pa.table({"k": [1]}))
     values: list[int] = found["cents"].to_pylist()
     return values
