@@ -148,6 +148,13 @@ class SmallJob:
             assert outcome.existing.data == sink.data, f"output of epoch {permit.epoch} was written twice"
 
 
+def started_job(store: ObjectStore, name: str = "a") -> SmallJob:
+    """A driver that has claimed its generation and recovered."""
+    driver = SmallJob(store, name)
+    driver.start()
+    return driver
+
+
 def files_of(job: JobObjects, manifest: Manifest) -> tuple[FileRef, ...]:
     """The data files that a manifest leads to, newest first."""
     entries = [subtask for operator in manifest.operators for subtask in operator.subtasks]

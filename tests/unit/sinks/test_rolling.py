@@ -56,3 +56,8 @@ def test_the_representative_timestamp_is_the_first_there_is(
 def test_only_times_have_a_representative_timestamp() -> None:
     with pytest.raises(InvalidInputError, match="event times"):
         representative_timestamp(pa.array([1]))
+
+
+def test_a_file_cannot_be_rolled_beyond_what_a_store_takes() -> None:
+    with pytest.raises(InvalidInputError, match="files of so many bytes cannot be written"):
+        Roll(bytes="3TB")
