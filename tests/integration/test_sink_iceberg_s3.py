@@ -36,12 +36,12 @@ def test_a_table_on_s3_holds_every_row_once(s3_server: S3Server, tmp_path: Path)
     )
     job = SinkJob(lambda: sink, ROWS, parallelism=1)  # type: ignore[arg-type, return-value]
     job.run_to(EPOCHS, then_stop=False)
-    store = sink.files(sink.loaded_table()).store
+    store = sink.files(sink.load_table()).store
     assert len(list(store.uploads.list_dangling())) == 1
-    assert sink.loaded_table().metadata.snapshots == []
+    assert sink.load_table().metadata.snapshots == []
     job.run_to(EPOCHS + 1)
     job.commit()
-    table = sink.loaded_table()
+    table = sink.load_table()
     assert sorted(table.scan().to_arrow()["row"].to_pylist()) == expected_rows(ROWS, EPOCHS + 1, 1)
     assert len(table.metadata.snapshots) == 1
     assert list(store.uploads.list_dangling()) == []

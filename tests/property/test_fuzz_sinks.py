@@ -28,9 +28,9 @@ from lakestate.config import StoreConfig
 from lakestate.protocol.values import Epoch
 from lakestate.sinks import ParquetSink, Roll
 from lakestate.sinks.files.committer import FileCommitter
-from lakestate.sinks.files.lanes import claimed_lane
+from lakestate.sinks.files.lanes import claim_lane
 from lakestate.sinks.files.local_output import LocalOutput
-from lakestate.sinks.files.names import begun_in
+from lakestate.sinks.files.names import epoch_begun
 from lakestate.sinks.files.open_files import OpenFiles
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.files.writer_state import Piece, PieceKind, WriterState
@@ -270,14 +270,14 @@ TAG = "0123456789ab"
 @example(f"part-{TAG}-9999999999-00000-x")
 @example(f"part-{TAG}-٠٠٠٠٠٠٠٠٠١-00000-x")
 def test_a_strange_name_among_the_files_of_a_sink_is_not_taken_for_one(name: str) -> None:
-    begun = begun_in(name, TAG)
+    begun = epoch_begun(name, TAG)
     assert begun is None or f"-{begun:010d}-" in name
 
 
 def test_a_lane_that_no_upload_has_is_refused_at_once() -> None:
     store = open_store(f"memory://{uuid.uuid4().hex}")
-    assert decodes_or_refuses(lambda: claimed_lane(store, "file", -(2**63), "attempt")) is None
-    assert decodes_or_refuses(lambda: claimed_lane(store, "file", 2**63, "attempt")) is None
+    assert decodes_or_refuses(lambda: claim_lane(store, "file", -(2**63), "attempt")) is None
+    assert decodes_or_refuses(lambda: claim_lane(store, "file", 2**63, "attempt")) is None
 
 
 EPOCH_FILES = EpochFiles("job", "0123456789ab", Epoch(3), ())
@@ -298,7 +298,7 @@ def hostile_texts(valid: dict[str, str]) -> st.SearchStrategy[dict[str, str]]:
 def test_what_a_table_says_about_an_epoch_is_understood_or_refused(
     properties: dict[str, str], summary: dict[str, str]
 ) -> None:
-    decodes_or_refuses(lambda: EPOCH_FILES.standing(properties, [summary]))
+    decodes_or_refuses(lambda: EPOCH_FILES.commit_status(properties, [summary]))
 
 
 @pytest.fixture(scope="module")

@@ -210,7 +210,7 @@ def share_part_numbers(patch: Patch) -> None:
 
 
 def abort_live_uploads(patch: Patch) -> None:
-    patch.setattr(committer, "_names", lambda pre_commits: [])
+    patch.setattr(committer, "_live_names", lambda pre_commits: [])
 
 
 def go_on_after_a_superseded_epoch(patch: Patch) -> None:

@@ -7,12 +7,12 @@ from operator import index
 
 from lakestate.errors import InvalidInputError
 
-EventTime = int | datetime
+EventTimeLike = int | datetime
 
 _EPOCH = datetime(1970, 1, 1)
 
 
-def event_time_us(time: EventTime, column_type: str) -> int:
+def event_time_us(time: EventTimeLike, column_type: str) -> int:
     """A point in time in microseconds, for a column of type `timestamp` or `timestamp_ntz`.
 
     >>> event_time_us(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "timestamp")

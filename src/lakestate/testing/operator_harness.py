@@ -26,7 +26,7 @@ from lakestate.protocol.values import TaskInfo
 from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
 from lakestate.tables.arrow.schema import arrow_type
-from lakestate.tables.event_time import EventTime, event_time_us
+from lakestate.tables.event_time import EventTimeLike, event_time_us
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
 from lakestate.tables.global_keyed.view import GlobalKeyedView
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
@@ -95,7 +95,7 @@ class OperatorHarness:
         *,
         left: Rows = (),
         right: Rows = (),
-        watermark: EventTime | None = None,
+        watermark: EventTimeLike | None = None,
     ) -> list[dict[str, Any]]:
         """Run one epoch over rows, and answer what the operator yielded, as dicts.
 
@@ -105,17 +105,17 @@ class OperatorHarness:
         return _dicts(self._run(_inputs(rows, left, right), watermark, then_stop=False))
 
     def epoch_table(
-        self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTime | None = None
+        self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTimeLike | None = None
     ) -> pa.Table:
         """The same, with the output as an Arrow table."""
         return self._run(_inputs(rows, left, right), watermark, then_stop=False)
 
-    def drain(self, rows: Rows = (), *, watermark: EventTime | None = None) -> list[dict[str, Any]]:
+    def drain(self, rows: Rows = (), *, watermark: EventTimeLike | None = None) -> list[dict[str, Any]]:
         """Run the last epoch, in which `on_close` is called. The state stays readable."""
         return _dicts(self._run(_inputs(rows, (), ()), watermark, then_stop=True))
 
     def crash(
-        self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTime | None = None
+        self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTimeLike | None = None
     ) -> None:
         """Run an epoch over rows, die before it is published, and restart."""
         plan = _with_watermark(self._driver.plan(self._driver.next_epoch()), watermark)
@@ -170,7 +170,7 @@ class OperatorHarness:
         return driver
 
     def _run(
-        self, inputs: Mapping[str, pa.Table], watermark: EventTime | None, *, then_stop: bool
+        self, inputs: Mapping[str, pa.Table], watermark: EventTimeLike | None, *, then_stop: bool
     ) -> pa.Table:
         output: list[pa.RecordBatch] = []
 
@@ -281,7 +281,7 @@ def _is_number(type_: pa.DataType) -> bool:
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 
-def _with_watermark(plan: EpochPlan, watermark: EventTime | None) -> EpochPlan:
+def _with_watermark(plan: EpochPlan, watermark: EventTimeLike | None) -> EpochPlan:
     if watermark is None:
         return plan
     given_us = event_time_us(watermark, "timestamp")

@@ -13,9 +13,9 @@ from typing import assert_never
 from lakestate.errors import CorruptionError, InvalidInputError, LakestateError, NotFoundError
 from lakestate.job.backing_store import BackingStore
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.sinks.files.destination import LocalPlace, Place, UploadPlace
+from lakestate.sinks.files.destination import LocalResumePoint, ResumePoint, UploadResumePoint
 from lakestate.sinks.files.local_output import OPEN_FOLDER, LocalOutput
-from lakestate.sinks.files.names import begun_in, copied_from, sink_tag
+from lakestate.sinks.files.names import epoch_begun, original_name, sink_fingerprint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import (
     CompletedUpload,
@@ -70,19 +70,19 @@ class SinkOutput:
     def findings(self) -> Iterator[Finding]:
         """Output that is missing or changed."""
         for record in self.open_files:
-            yield from self._place_findings(record.path, record.place)
+            yield from self._resume_point_findings(record.path, record.resume_point)
         finished = [file for pre_commit in self.pre_commits for file in pre_commit.finished]
         for file in () if self.is_committed else finished:
             yield from self._finished_findings(file)
 
     def dangling(self, job_id: str) -> Iterator[DanglingOutput]:
         """Unfinished output of this sink that the newest epoch does not refer to."""
-        tag = sink_tag(job_id, self.sink_id)
-        used = {(record.path, _token(record.place)) for record in self.open_files}
+        fingerprint = sink_fingerprint(job_id, self.sink_id)
+        used = {(record.path, _token(record.resume_point)) for record in self.open_files}
         for pre_commit in self.pre_commits:
             used |= {(file.path, _token_of(file)) for file in pre_commit.finished}
         for path, token, started_ms in self._unfinished():
-            begun = begun_in(path, tag)
+            begun = epoch_begun(path, fingerprint)
             # A file of which no part was full had no upload yet; the next epoch may have begun one.
             if begun is None or not used.isdisjoint({(path, token), (path, "")}):
                 continue
@@ -92,13 +92,13 @@ class SinkOutput:
     def _standing(self, token: str) -> Standing:
         """What clean-up does with output that the newest epoch could refer to, and does not."""
         open_names = {record.path.rpartition("/")[2] for record in self.open_files}
-        is_copy = isinstance(self.sink.output, LocalOutput) and copied_from(token) in open_names
+        is_copy = isinstance(self.sink.output, LocalOutput) and original_name(token) in open_names
         return Standing.COPY if is_copy else Standing.DEAD
 
     def _unfinished(self) -> Iterator[tuple[str, str, int | None]]:
         output = self.sink.output
         if isinstance(output, LocalOutput):
-            known = {_token(record.place): record.path for record in self.open_files}
+            known = {_token(record.resume_point): record.path for record in self.open_files}
             for pre_commit in self.pre_commits:
                 known |= {_token_of(file): file.path for file in pre_commit.finished}
             yield from ((known.get(name, name), name, None) for name in output.hidden_files())
@@ -106,18 +106,18 @@ class SinkOutput:
         for found in output.uploads.list_dangling():
             yield found.upload.path, found.upload.token, found.started_ms
 
-    def _place_findings(self, path: str, place: Place) -> Iterator[Finding]:
-        match place:
-            case LocalPlace(temporary=temporary, position=position, crc32=crc32):
+    def _resume_point_findings(self, path: str, resume_point: ResumePoint) -> Iterator[Finding]:
+        match resume_point:
+            case LocalResumePoint(temporary=temporary, position=position, crc32=crc32):
                 # What follows the position was written by an attempt that died, and does not count.
                 yield from self._hidden_findings(temporary, position, crc32)
-            case UploadPlace(token=None):
+            case UploadResumePoint(token=None):
                 return
-            case UploadPlace(token=token, parts=parts):
+            case UploadResumePoint(token=token, parts=parts):
                 assert token is not None
                 yield from self._upload_findings(UploadId(path, token), parts)
             case _:
-                assert_never(place)
+                assert_never(resume_point)
 
     def _finished_findings(self, file: FilePreCommit) -> Iterator[Finding]:
         match file.content:
@@ -191,8 +191,8 @@ class SinkOutput:
         return f"{output.root if isinstance(output, LocalOutput) else output.url}/{path}"
 
 
-def _token(place: Place) -> str:
-    return place.temporary if isinstance(place, LocalPlace) else place.token or ""
+def _token(resume_point: ResumePoint) -> str:
+    return resume_point.temporary if isinstance(resume_point, LocalResumePoint) else resume_point.token or ""
 
 
 def _token_of(file: FilePreCommit) -> str:

@@ -15,7 +15,7 @@ from lakestate.coordinator.retain import references_of
 from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.files.destination import LocalPlace, UploadPlace
+from lakestate.sinks.files.destination import LocalResumePoint, UploadResumePoint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import CompletedUpload, FilePreCommit, LocalFile, PreCommit
 from lakestate.tables.manager import TableManager
@@ -139,7 +139,7 @@ class Arena:
         """By upload: its file, and the numbers of the parts that the newest epoch refers to."""
         used: dict[str, tuple[str, set[int]]] = {}
         for record in self._open_files("out"):
-            assert isinstance(record.place, UploadPlace)
+            assert isinstance(record.place, UploadResumePoint)
             assert record.place.token is not None
             used[record.place.token] = (record.path, {part.number for part in record.place.parts})
         for file in self._finished_files("out"):
@@ -162,7 +162,7 @@ class Arena:
     def _local_targets(self) -> Iterator[Target]:
         """Copies that attempts left behind are no targets: nothing refers to them."""
         places = [record.place for record in self._open_files("local")]
-        used = {place.temporary for place in places if isinstance(place, LocalPlace)}
+        used = {place.temporary for place in places if isinstance(place, LocalResumePoint)}
         contents = [file.content for file in self._finished_files("local")]
         used |= {content.temporary for content in contents if isinstance(content, LocalFile)}
         for path in sorted(self.world.local):

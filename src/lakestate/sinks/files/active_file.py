@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakestate.sinks.files.destination import BatchBufferingWriter, Destination
-from lakestate.sinks.files.open_files import OpenFile, without_content
+from lakestate.sinks.files.open_files import OpenFile, stored_pieces
 from lakestate.sinks.files.pre_commit import FilePreCommit
 from lakestate.sinks.files.writer_state import WriterState
 from lakestate.sinks.formats.statistics import FileStatistics
@@ -80,7 +80,7 @@ class ActiveFile:
 
     def checkpoint(self) -> tuple[OpenFile, WriterState]:
         """Wait until everything is durable; how to go on."""
-        place = self._destination.checkpoint()
+        resume_point = self._destination.checkpoint()
         state = self._writer.checkpoint()
         identity = self.identity
         record = OpenFile(
@@ -88,7 +88,7 @@ class ActiveFile:
             path=identity.path,
             partition=identity.partition,
             format=identity.format,
-            place=place,
+            resume_point=resume_point,
             opened_ms=identity.opened_ms,
             written_ms=self._written_ms,
             size_bytes=self._writer.file_bytes,
@@ -97,7 +97,7 @@ class ActiveFile:
             row_count=state.row_count,
             encoded_row_bytes=state.encoded_row_bytes,
             next_piece=state.next_piece,
-            pieces=without_content(state.pieces),
+            pieces=stored_pieces(state.pieces),
         )
         assert state.start == self._destination.size_bytes, "what was taken is what was accepted"
         return record, state

@@ -13,7 +13,7 @@ from lakestate.errors import CorruptionError, OutcomeUnknownError
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.files.lanes import LANES_FOLDER, lane_folder, lane_of
 from lakestate.sinks.files.local_output import LocalOutput
-from lakestate.sinks.files.names import begun_in, copied_from
+from lakestate.sinks.files.names import epoch_begun, original_name
 from lakestate.sinks.files.pre_commit import CompletedUpload, FilePreCommit, LocalFile, PreCommit, SmallObject
 from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.store import ObjectInfo, ObjectStore
@@ -38,30 +38,30 @@ class FileCommitter:
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Abort uploads and remove hidden files that no epoch from this one on can refer to."""
         decoded = [PreCommit.decode(data) for data in pre_commits]
-        live = frozenset(_names(decoded))
+        live = frozenset(_live_names(decoded))
         open_names = frozenset(each.path.rpartition("/")[2] for pre in decoded for each in pre.open)
-        for tag in sorted({each.tag for each in decoded}):
+        for fingerprint in sorted({each.fingerprint for each in decoded}):
             if self._store is not None:
-                _clear_store(self._store, tag, epoch, live)
+                _clear_store(self._store, fingerprint, epoch, live)
             if self._local is not None:
-                _clear_directory(self._local, tag, epoch, open_names, live)
+                _clear_directory(self._local, fingerprint, epoch, open_names, live)
 
     def _show(self, file: FilePreCommit) -> None:
         match file.content:
             case CompletedUpload():
                 self._complete(file, file.content)
             case SmallObject(data=data):
-                _checked(file, self._put(file, data))
+                _check_size(file, self._put(file, data))
             case LocalFile(temporary=temporary, crc32=crc32):
                 if self._local is None:
-                    raise _of_another_sink(file)
+                    raise _foreign_file_error(file)
                 self._local.publish(temporary, file.path, file.size_bytes, crc32)
             case _:
                 assert_never(file.content)
 
     def _complete(self, file: FilePreCommit, content: CompletedUpload) -> None:
         if self._store is None:
-            raise _of_another_sink(file)
+            raise _foreign_file_error(file)
         parts = [part.uploaded for part in content.parts]
         for attempt in range(ATTEMPTS_MAX):
             try:
@@ -70,13 +70,13 @@ class FileCommitter:
             except OutcomeUnknownError:
                 if attempt == ATTEMPTS_MAX - 1:
                     raise
-        _checked(file, info)
+        _check_size(file, info)
         if lane_of(parts[-1].number):
             _remove_lanes(self._store, file.path)
 
     def _put(self, file: FilePreCommit, data: bytes) -> ObjectInfo:
         if self._store is None:
-            raise _of_another_sink(file)
+            raise _foreign_file_error(file)
         for _ in range(ATTEMPTS_MAX - 1):
             try:
                 return self._store.put(file.path, data)
@@ -85,7 +85,7 @@ class FileCommitter:
         return self._store.put(file.path, data)
 
 
-def _of_another_sink(file: FilePreCommit) -> CorruptionError:
+def _foreign_file_error(file: FilePreCommit) -> CorruptionError:
     return CorruptionError(
         "a file was finished by another kind of sink than the one that commits it",
         object_name=file.path,
@@ -94,7 +94,7 @@ def _of_another_sink(file: FilePreCommit) -> CorruptionError:
     )
 
 
-def _checked(file: FilePreCommit, found: ObjectInfo) -> None:
+def _check_size(file: FilePreCommit, found: ObjectInfo) -> None:
     if found.size_bytes != file.size_bytes:
         raise CorruptionError(
             "the file in place is not the one that was finished",
@@ -104,7 +104,7 @@ def _checked(file: FilePreCommit, found: ObjectInfo) -> None:
         )
 
 
-def _names(pre_commits: Sequence[PreCommit]) -> list[tuple[str, str]]:
+def _live_names(pre_commits: Sequence[PreCommit]) -> list[tuple[str, str]]:
     """What the epoch refers to: the path of each file with its upload or hidden file."""
     found = [(each.path, each.token) for pre_commit in pre_commits for each in pre_commit.open]
     for file in (file for pre_commit in pre_commits for file in pre_commit.finished):
@@ -118,17 +118,19 @@ def _names(pre_commits: Sequence[PreCommit]) -> list[tuple[str, str]]:
     return found
 
 
-def _is_dead(name: str, tag: str, epoch: Epoch) -> bool:
+def _is_dead(name: str, fingerprint: str, epoch: Epoch) -> bool:
     """True of a file of this sink that was begun so early that the epoch would refer to it."""
-    begun = begun_in(name, tag)
+    begun = epoch_begun(name, fingerprint)
     return begun is not None and begun <= epoch
 
 
-def _clear_store(store: ObjectStore, tag: str, epoch: Epoch, live: frozenset[tuple[str, str]]) -> None:
+def _clear_store(
+    store: ObjectStore, fingerprint: str, epoch: Epoch, live: frozenset[tuple[str, str]]
+) -> None:
     for dangling in store.uploads.list_dangling():
         upload = dangling.upload
         is_live = bool(live & {(upload.path, upload.token), (upload.path, "")})
-        if not is_live and _is_dead(upload.path, tag, epoch):
+        if not is_live and _is_dead(upload.path, fingerprint, epoch):
             store.uploads.abort(upload)
     live_folders = {lane_folder(path) for path, _ in live}
     claims = [info.path for info in store.list(f"{LANES_FOLDER}/")]
@@ -136,19 +138,23 @@ def _clear_store(store: ObjectStore, tag: str, epoch: Epoch, live: frozenset[tup
     dead = [
         path
         for path, folder in folders.items()
-        if f"{folder}/" not in live_folders and _is_dead(folder, tag, epoch)
+        if f"{folder}/" not in live_folders and _is_dead(folder, fingerprint, epoch)
     ]
     store.delete_many(dead)
 
 
 def _clear_directory(
-    output: LocalOutput, tag: str, epoch: Epoch, open_names: frozenset[str], live: frozenset[tuple[str, str]]
+    output: LocalOutput,
+    fingerprint: str,
+    epoch: Epoch,
+    open_names: frozenset[str],
+    live: frozenset[tuple[str, str]],
 ) -> None:
     """Copies of a file that is open stay until it is finished: a later epoch may go on with any of them."""
     kept = {temporary for _, temporary in live}
     for temporary in output.hidden_files():
-        is_live = temporary in kept or copied_from(temporary) in open_names
-        if not is_live and _is_dead(temporary, tag, epoch):
+        is_live = temporary in kept or original_name(temporary) in open_names
+        if not is_live and _is_dead(temporary, fingerprint, epoch):
             output.remove(temporary)
 
 

@@ -56,7 +56,7 @@ class BatchBufferingWriter(Protocol):
         ...
 
 
-class UploadPlace(msgspec.Struct, frozen=True, tag="upload"):
+class UploadResumePoint(msgspec.Struct, frozen=True, tag="upload"):
     """An upload that goes on: its parts, and the last lane that was used."""
 
     token: str | None = None
@@ -64,7 +64,7 @@ class UploadPlace(msgspec.Struct, frozen=True, tag="upload"):
     parts: tuple[Part, ...] = ()
 
 
-class LocalPlace(msgspec.Struct, frozen=True, tag="local"):
+class LocalResumePoint(msgspec.Struct, frozen=True, tag="local"):
     """A hidden file that goes on from a position."""
 
     temporary: str
@@ -73,20 +73,23 @@ class LocalPlace(msgspec.Struct, frozen=True, tag="local"):
     """Of the bytes up to the position."""
 
 
-Place = UploadPlace | LocalPlace
+ResumePoint = UploadResumePoint | LocalResumePoint
 
 
-def open_reference(path: str, place: Place) -> OpenReference:
+def open_reference(path: str, resume_point: ResumePoint) -> OpenReference:
     """What clean-up must leave alone for this file.
 
     A file of which no part is stored yet has no token; the next epoch may begin its upload.
     """
-    return OpenReference(path, place.temporary if isinstance(place, LocalPlace) else place.token or "")
+    return OpenReference(
+        path,
+        resume_point.temporary if isinstance(resume_point, LocalResumePoint) else resume_point.token or "",
+    )
 
 
-def moved_output(path: str, place: Place, output: str) -> IncompatibleStateError:
+def moved_output_error(path: str, resume_point: ResumePoint, output: str) -> IncompatibleStateError:
     """The error for an open file of another output than the sink has now."""
-    local = isinstance(place, LocalPlace)
+    local = isinstance(resume_point, LocalResumePoint)
     return IncompatibleStateError(
         "a file was begun in another output than the sink has now",
         object_name=path,
@@ -103,7 +106,7 @@ class Destination(Protocol):
         """Take what can be taken of the writer's finished bytes. May go on in the background."""
         ...
 
-    def checkpoint(self) -> Place:
+    def checkpoint(self) -> ResumePoint:
         """Wait until everything accepted is durable, and say how to go on."""
         ...
 
@@ -136,7 +139,7 @@ class Destinations(Protocol):
         """A new file."""
         ...
 
-    def resume(self, path: str, place: Place) -> Destination:
+    def resume(self, path: str, resume_point: ResumePoint) -> Destination:
         """A file as it was at a checkpoint."""
         ...
 

@@ -23,10 +23,10 @@ LANES_FOLDER = "_lakestate/lanes"
 """Readers skip names that begin with an underscore."""
 
 
-def numbers_of(lane: int) -> range:
+def lane_numbers(lane: int) -> range:
     """The part numbers of a lane.
 
-    >>> numbers_of(0), numbers_of(499)
+    >>> lane_numbers(0), lane_numbers(499)
     (range(1, 21), range(9981, 10001))
     """
     return range(lane * LANE_PARTS + 1, (lane + 1) * LANE_PARTS + 1)
@@ -42,12 +42,12 @@ def lane_folder(file_name: str) -> str:
     return f"{LANES_FOLDER}/{file_name.rpartition('/')[2]}/"
 
 
-def claimed_lane(store: ObjectStore, path: str, after: int, attempt: str) -> int:
+def claim_lane(store: ObjectStore, path: str, after: int, attempt: str) -> int:
     """Claim the first free lane behind another. At most one caller ever gets a lane.
 
     >>> from lakestate.storage import open_store
     >>> store = open_store("memory://docs-lanes")
-    >>> [claimed_lane(store, "a.parquet", 0, "first"), claimed_lane(store, "a.parquet", 0, "second")]
+    >>> [claim_lane(store, "a.parquet", 0, "first"), claim_lane(store, "a.parquet", 0, "second")]
     [1, 2]
     """
     if after < 0:

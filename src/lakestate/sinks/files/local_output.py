@@ -81,7 +81,7 @@ class LocalOutput:
 
     def create(self, temporary: str) -> HiddenFile:
         """A new hidden file, durable as a name."""
-        path = self._hidden(temporary)
+        path = self._hidden_path(temporary)
         with translate_write_errors(str(path)):
             self._tree.ensure_folder(self._open)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
@@ -92,23 +92,23 @@ class LocalOutput:
 
     def reopen(self, temporary: str, position: int, crc32: int | None, otherwise: str) -> HiddenFile:
         """The hidden file at a position; under the name `otherwise` if it cannot go on in place."""
-        path = self._hidden(temporary)
+        path = self._hidden_path(temporary)
         with translate_read_errors(str(path)):
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         file = HiddenFile(path, descriptor, position, crc32)
         size = os.fstat(descriptor).st_size
         if size < position:
             os.close(descriptor)
-            raise _too_short(path, size, position)
+            raise _lost_bytes_error(path, size, position)
         # The size counts only under the lock: before, its holder may be about to append.
-        if _locked(descriptor) and os.fstat(descriptor).st_size == position:
+        if _try_lock(descriptor) and os.fstat(descriptor).st_size == position:
             return file
         try:
-            return self.copied(file, otherwise)
+            return self.copy_to(file, otherwise)
         finally:
             os.close(descriptor)
 
-    def copied(self, source: HiddenFile, temporary: str) -> HiddenFile:
+    def copy_to(self, source: HiddenFile, temporary: str) -> HiddenFile:
         """A new hidden file with the bytes of another up to its position."""
         target = self.create(temporary)
         try:
@@ -123,12 +123,12 @@ class LocalOutput:
 
         All of it is read first: it may have been open for hours, and readers believe what they see.
         """
-        hidden, target = self._hidden(temporary), object_file(self._tree.root, path, path)
+        hidden, target = self._hidden_path(temporary), object_file(self._tree.root, path, path)
         if _size(target) == size_bytes:
             return
         found = _size(hidden)
         if found is None:
-            raise _gone(hidden, target, _size(target), size_bytes)
+            raise _missing_file_error(hidden, target, _size(target), size_bytes)
         if found != size_bytes:
             raise CorruptionError(
                 "a hidden file is not as long as it was when it was finished",
@@ -137,7 +137,7 @@ class LocalOutput:
                 expected=f"{size_bytes} bytes",
             )
         if crc32 is not None and (found := self.checksum(temporary, size_bytes)) not in (None, crc32):
-            raise _changed(hidden, found, crc32)
+            raise _changed_content_error(hidden, found, crc32)
         with translate_write_errors(str(target)):
             self._tree.ensure_folder(target.parent)
             # Somebody else may be publishing the same file at the same moment.
@@ -151,11 +151,11 @@ class LocalOutput:
 
     def size_bytes(self, temporary: str) -> int | None:
         """The length of a hidden file; None if it is gone."""
-        return _size(self._hidden(temporary))
+        return _size(self._hidden_path(temporary))
 
     def checksum(self, temporary: str, size_bytes: int) -> int | None:
         """The CRC-32 of the first bytes of a hidden file; None if it is gone or not that long."""
-        path = self._hidden(temporary)
+        path = self._hidden_path(temporary)
         checksum, missing = 0, size_bytes
         try:
             with translate_read_errors(str(path)), path.open("rb", buffering=0) as file:
@@ -174,11 +174,11 @@ class LocalOutput:
 
     def remove(self, temporary: str) -> None:
         """Remove a hidden file; one that is gone is success."""
-        path = self._hidden(temporary)
+        path = self._hidden_path(temporary)
         with translate_write_errors(str(path)):
             path.unlink(missing_ok=True)
 
-    def _hidden(self, temporary: str) -> Path:
+    def _hidden_path(self, temporary: str) -> Path:
         name = require_path(temporary)
         if "/" in name:
             raise CorruptionError("not the name of a hidden file", object_name=name)
@@ -191,13 +191,13 @@ def _copy(source: HiddenFile, target: HiddenFile) -> None:
         with translate_read_errors(str(source.path)):
             data = os.pread(source.descriptor, missing, target.position)
         if not data:
-            raise _too_short(source.path, target.position, source.position)
+            raise _lost_bytes_error(source.path, target.position, source.position)
         target.append(data)
     # What was copied is what the checkpoint refers to, or will be found not to be.
     target.crc32 = source.crc32
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -212,7 +212,7 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def _too_short(path: Path, found: int, expected: int) -> CorruptionError:
+def _lost_bytes_error(path: Path, found: int, expected: int) -> CorruptionError:
     return CorruptionError(
         "an open file has lost bytes that a checkpoint refers to",
         object_name=str(path),
@@ -222,7 +222,7 @@ def _too_short(path: Path, found: int, expected: int) -> CorruptionError:
     )
 
 
-def _changed(path: Path, found: int | None, expected: int) -> CorruptionError:
+def _changed_content_error(path: Path, found: int | None, expected: int) -> CorruptionError:
     return CorruptionError(
         "a hidden file does not hold what was written to it",
         object_name=str(path),
@@ -232,7 +232,9 @@ def _changed(path: Path, found: int | None, expected: int) -> CorruptionError:
     )
 
 
-def _gone(hidden: Path, target: Path, found: int | None, expected: int) -> NotFoundError | CorruptionError:
+def _missing_file_error(
+    hidden: Path, target: Path, found: int | None, expected: int
+) -> NotFoundError | CorruptionError:
     if found is not None:
         return CorruptionError(
             "the file in place is not the one that was finished",

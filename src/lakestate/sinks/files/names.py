@@ -1,7 +1,7 @@
 """Names of output files: unique, never reused, and telling whose they are and since when. Pure.
 
-A name is `{prefix}-{tag}-{epoch}-{subtask}-{id}{suffix}.{format}`. The tag stands for the job and
-the sink, so that clean-up touches nothing of anybody else's.
+A name is `{prefix}-{fingerprint}-{epoch}-{subtask}-{id}{suffix}.{format}`. The fingerprint stands for the
+job and the sink, so that clean-up touches nothing that belongs to another one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from lakestate.tables.hashing.routing import routing_keys
 _AFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-def sink_tag(job_id: str, sink_id: str) -> str:
-    """Twelve letters that stand for a sink of a job.
+def sink_fingerprint(job_id: str, sink_id: str) -> str:
+    """Twelve hexadecimal digits that identify a sink of a job.
 
-    >>> len(sink_tag("job", "out")), sink_tag("job", "out") != sink_tag("job", "other")
-    (12, True)
+    >>> len(sink_fingerprint("job", "out"))
+    12
+    >>> sink_fingerprint("job", "out") == sink_fingerprint("job", "other")
+    False
     """
     return hashlib.blake2b(f"{job_id}/{sink_id}".encode(), digest_size=6).hexdigest()
 
@@ -50,32 +52,33 @@ class FileNaming:
                 expected="letters, digits, dots, dashes and underscores; a letter or digit first",
             )
 
-    def name(self, tag: str, epoch: Epoch, subtask_index: int, file_id: str) -> str:
+    def name(self, fingerprint: str, epoch: Epoch, subtask_index: int, file_id: str) -> str:
         """The name of a file that a subtask begins in an epoch."""
-        return f"{self.prefix}-{tag}-{epoch:010d}-{subtask_index:05d}-{file_id}{self.suffix}.{self.extension}"
+        stem = f"{self.prefix}-{fingerprint}-{epoch:010d}-{subtask_index:05d}-{file_id}"
+        return f"{stem}{self.suffix}.{self.extension}"
 
 
 def copy_name(name: str, attempt: str) -> str:
     """The hidden name under which an attempt goes on with a file that it cannot append to.
 
-    >>> copied_from(copy_name("part-f00.parquet", "a1"))
+    >>> original_name(copy_name("part-f00.parquet", "a1"))
     'part-f00.parquet'
     """
     return f"{name}.{attempt}"
 
 
-def copied_from(hidden: str) -> str:
+def original_name(hidden: str) -> str:
     """The name of the file that a hidden name is a copy of, if it is one."""
     return hidden.rpartition(".")[0]
 
 
-def begun_in(name: str, tag: str) -> Epoch | None:
+def epoch_begun(name: str, fingerprint: str) -> Epoch | None:
     """The epoch in which a file of a sink was begun, or None if the name is not of this sink.
 
-    >>> begun_in("country=DE/part-0123456789ab-0000000007-00003-f00.parquet", "0123456789ab")
+    >>> epoch_begun("country=DE/part-0123456789ab-0000000007-00003-f00.parquet", "0123456789ab")
     Epoch(7)
     """
-    found = re.search(rf"-{re.escape(tag)}-([0-9]{{10}})-[0-9]{{5}}-[^/]*$", name)
+    found = re.search(rf"-{re.escape(fingerprint)}-([0-9]{{10}})-[0-9]{{5}}-[^/]*$", name)
     number = 0 if found is None else int(found[1])
     return Epoch(number) if 1 <= number <= EPOCH_MAX else None
 

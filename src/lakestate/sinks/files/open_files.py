@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
-from lakestate.sinks.files.destination import Place
+from lakestate.sinks.files.destination import ResumePoint
 from lakestate.sinks.files.writer_state import Piece, PieceKind, WriterState
 from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.keyed.view import KeyedView
@@ -54,7 +54,7 @@ class OpenFile(msgspec.Struct, frozen=True):
     partition: str
     format: str
     """What the file's rows look like and how they are encoded; another value is another file."""
-    place: Place
+    resume_point: ResumePoint = msgspec.field(name="place")
     opened_ms: int
     written_ms: int
     size_bytes: int
@@ -121,7 +121,7 @@ class OpenFiles:
         self._changed, self._removed = [], []
 
 
-def without_content(pieces: Iterable[Piece]) -> tuple[StoredPiece, ...]:
+def stored_pieces(pieces: Iterable[Piece]) -> tuple[StoredPiece, ...]:
     """Pieces as a record names them."""
     return tuple(StoredPiece(piece.number, piece.kind, piece.start, len(piece.content)) for piece in pieces)
 

@@ -84,10 +84,11 @@ class PreCommit(msgspec.Struct, frozen=True):
     """One subtask's part of an epoch.
 
     >>> PreCommit.decode(PreCommit("0123456789ab").encode())
-    PreCommit(tag='0123456789ab', finished=(), open=())
+    PreCommit(fingerprint='0123456789ab', finished=(), open=())
     """
 
-    tag: str
+    fingerprint: str = msgspec.field(name="tag")
+    """Of the sink; see `sink_fingerprint`. Stored as "tag"."""
     finished: tuple[FilePreCommit, ...] = ()
     open: tuple[OpenReference, ...] = ()
 

@@ -88,7 +88,7 @@ class FileSink(Sink):
         """A writer of a new file."""
 
     @abstractmethod
-    def resumed_file(self, schema: pa.Schema, state: WriterState) -> BatchBufferingWriter:
+    def resume_file(self, schema: pa.Schema, state: WriterState) -> BatchBufferingWriter:
         """A writer of a file that goes on."""
 
     def tables(self) -> Sequence[Table]:

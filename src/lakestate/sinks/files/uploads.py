@@ -15,12 +15,12 @@ from lakestate.errors import LakestateError
 from lakestate.sinks.files.destination import (
     BatchBufferingWriter,
     Destination,
-    LocalPlace,
-    Place,
-    UploadPlace,
-    moved_output,
+    LocalResumePoint,
+    ResumePoint,
+    UploadResumePoint,
+    moved_output_error,
 )
-from lakestate.sinks.files.lanes import LANES_FOR_ROWS, claimed_lane, numbers_of
+from lakestate.sinks.files.lanes import LANES_FOR_ROWS, claim_lane, lane_numbers
 from lakestate.sinks.files.pre_commit import CompletedUpload, Content, Part, SmallObject
 from lakestate.storage.store import ObjectStore, UploadedPart, UploadId
 
@@ -74,13 +74,13 @@ class UploadDestinations:
 
     def begin(self, path: str) -> Destination:
         """A new file. Nothing is stored before its first part is full."""
-        return FileUpload(self, path, UploadPlace(), begun_here=True)
+        return FileUpload(self, path, UploadResumePoint(), begun_here=True)
 
-    def resume(self, path: str, place: Place) -> Destination:
+    def resume(self, path: str, resume_point: ResumePoint) -> Destination:
         """A file that goes on."""
-        if isinstance(place, LocalPlace):
-            raise moved_output(path, place, self.store.url)
-        return FileUpload(self, path, place, begun_here=place.token is None)
+        if isinstance(resume_point, LocalResumePoint):
+            raise moved_output_error(path, resume_point, self.store.url)
+        return FileUpload(self, path, resume_point, begun_here=resume_point.token is None)
 
     def may_inline(self, size_bytes: int) -> bool:
         """Whether a file may travel in the manifest; if so its bytes are counted."""
@@ -98,17 +98,17 @@ class FileUpload:
     """The upload of one file in one epoch."""
 
     def __init__(
-        self, uploads: UploadDestinations, path: str, place: UploadPlace, *, begun_here: bool
+        self, uploads: UploadDestinations, path: str, resume_point: UploadResumePoint, *, begun_here: bool
     ) -> None:
         self._uploads = uploads
         self._path = path
-        self._upload = None if place.token is None else UploadId(path, place.token)
-        self._parts = list(place.parts)
+        self._upload = None if resume_point.token is None else UploadId(path, resume_point.token)
+        self._parts = list(resume_point.parts)
         self._pending: list[Future[UploadedPart]] = []
-        self._lane = place.lane
+        self._lane = resume_point.lane
         # An upload that this attempt began itself is known to nobody else: its first lane is ours.
-        self._numbers = iter(numbers_of(0) if begun_here else ())
-        self._size = sum(part.size_bytes for part in place.parts)
+        self._numbers = iter(lane_numbers(0) if begun_here else ())
+        self._size = sum(part.size_bytes for part in resume_point.parts)
         self._inline: bytes | None = None
 
     @property
@@ -131,11 +131,11 @@ class FileUpload:
         if writer.buffered_bytes:
             self._put(writer.split_to(writer.buffered_bytes))
 
-    def checkpoint(self) -> Place:
+    def checkpoint(self) -> ResumePoint:
         """Wait for the parts."""
         self._settle()
         token = None if self._upload is None else self._upload.token
-        return UploadPlace(token, self._lane, tuple(self._parts))
+        return UploadResumePoint(token, self._lane, tuple(self._parts))
 
     def complete(self) -> Content:
         """Wait for the parts of a file that is finished."""
@@ -167,8 +167,8 @@ class FileUpload:
     def _next_number(self) -> int:
         number = next(self._numbers, None)
         if number is None:
-            self._lane = claimed_lane(self._uploads.store, self._path, self._lane, self._uploads.attempt)
-            self._numbers = iter(numbers_of(self._lane))
+            self._lane = claim_lane(self._uploads.store, self._path, self._lane, self._uploads.attempt)
+            self._numbers = iter(lane_numbers(self._lane))
             number = next(self._numbers)
         return number
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.sinks.files.active_file import ActiveFile, FileIdentity
 from lakestate.sinks.files.destination import open_reference
-from lakestate.sinks.files.names import owned_file_id, sink_tag
+from lakestate.sinks.files.names import owned_file_id, sink_fingerprint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import OpenReference, PreCommit
 from lakestate.sinks.formats.row_schema import check_values, conformed_rows
@@ -40,7 +40,7 @@ class FileSinkWriter:
         self._partitioning.check(context.schema, context.event_time)
         self._schema = sink.file_schema(context.schema, context.event_time)
         self._format = sink.format_of(self._schema)
-        self._tag = sink_tag(context.task.job_id, context.sink_id or context.task.operator_id)
+        self._fingerprint = sink_fingerprint(context.task.job_id, context.sink_id or context.task.operator_id)
         self._destinations = sink.destinations(context.ambient.new_id())
         self._state = OpenFiles(context.tables.keyed(OPEN_FILES))
         self._idle: dict[str, OpenFile] = {}
@@ -55,7 +55,7 @@ class FileSinkWriter:
         check_values(batch)
         event_time = self._context.event_time
         for partition, rows in self._partitioning.split(batch, event_time):
-            time_us = self._representative(rows)
+            time_us = self._representative_us(rows)
             written = conformed_rows(rows, self._schema)
             for part in _slices(written):
                 self._add(partition, part, time_us)
@@ -74,7 +74,7 @@ class FileSinkWriter:
             self._state.forget(file.identity.file_id)
         self._state.save()
         still_open = [*(record for record, _ in kept), *self._idle.values()]
-        self._hand_over(PreCommit(self._tag, pre_commits, tuple(_references(still_open))))
+        self._hand_over(PreCommit(self._fingerprint, pre_commits, tuple(_references(still_open))))
 
     def abandon(self) -> None:
         """Let go of files and threads."""
@@ -85,7 +85,7 @@ class FileSinkWriter:
     def _adopt(self, record: OpenFile) -> None:
         """Take over a file. After rescaling two may be of one partition: the newer goes on."""
         if record.format != self._format:
-            _check_kind(record, self._format)
+            _check_format(record, self._format)
             self._replaced.append(record)
             return
         older = self._idle.pop(record.partition, None)
@@ -103,23 +103,23 @@ class FileSinkWriter:
         file = self._active.get(partition)
         if file is None:
             record = self._idle.pop(partition, None)
-            file = self._begun(partition, time_us) if record is None else self._resumed(record)
+            file = self._begin_file(partition, time_us) if record is None else self._resume_file(record)
             self._active[partition] = file
         return file
 
-    def _begun(self, partition: str, time_us: int | None) -> ActiveFile:
+    def _begin_file(self, partition: str, time_us: int | None) -> ActiveFile:
         while len(self._active) + len(self._idle) >= self._sink.open_files_max:
             self._roll_oldest()
         task, ambient = self._context.task, self._context.ambient
         file_id = owned_file_id(ambient.new_id(), task)
-        name = self._sink.naming.name(self._tag, self._context.epoch, task.subtask_index, file_id)
-        path = self._checked_path(partition, name)
+        name = self._sink.naming.name(self._fingerprint, self._context.epoch, task.subtask_index, file_id)
+        path = self._output_path(partition, name)
         now_ms = ambient.now_ms()
         identity = FileIdentity(file_id, path, partition, self._format, now_ms, self._end_us(time_us))
         writer = self._sink.new_file(self._schema)
         return ActiveFile(identity, writer, self._destinations.begin(path), now_ms)
 
-    def _checked_path(self, partition: str, name: str) -> str:
+    def _output_path(self, partition: str, name: str) -> str:
         """The path, if a file can be shown under it. The commit, after the epoch, would be too late."""
         path = f"{partition}/{name}" if partition else name
         try:
@@ -127,16 +127,16 @@ class FileSinkWriter:
         except InvalidInputError as cause:
             if not partition:
                 raise
-            raise _unnameable(partition, cause) from cause
+            raise _unnameable_partition_error(partition, cause) from cause
 
-    def _resumed(self, record: OpenFile) -> ActiveFile:
-        writer = self._sink.resumed_file(self._schema, self._state.writer_state(record))
-        destination = self._destinations.resume(record.path, record.place)
+    def _resume_file(self, record: OpenFile) -> ActiveFile:
+        writer = self._sink.resume_file(self._schema, self._state.writer_state(record))
+        destination = self._destinations.resume(record.path, record.resume_point)
         return ActiveFile(FileIdentity.of(record), writer, destination, record.written_ms)
 
     def _roll_due(self, then_stop: bool) -> None:
         for record in self._replaced:
-            self._finish_file(self._resumed(record))
+            self._finish_file(self._resume_file(record))
         self._replaced = []
         ages = {partition: _age(record) for partition, record in self._idle.items()}
         ages |= {partition: file.age for partition, file in self._active.items()}
@@ -153,7 +153,7 @@ class FileSinkWriter:
 
     def _roll(self, partition: str) -> None:
         file = self._active.pop(partition, None)
-        self._finish_file(self._resumed(self._idle.pop(partition)) if file is None else file)
+        self._finish_file(self._resume_file(self._idle.pop(partition)) if file is None else file)
 
     def _finish_file(self, file: ActiveFile) -> None:
         self._finished.append(file)
@@ -163,7 +163,7 @@ class FileSinkWriter:
         if pre_commit.finished or pre_commit.open:
             self._context.tables.global_keyed(PRE_COMMITS).set_commit_data(pre_commit.encode())
 
-    def _representative(self, rows: pa.RecordBatch) -> int | None:
+    def _representative_us(self, rows: pa.RecordBatch) -> int | None:
         event_time = self._context.event_time
         if event_time is None or self._partitioning.event_time is None:
             return None
@@ -174,7 +174,7 @@ class FileSinkWriter:
         return None if pattern is None or time_us is None else pattern.end_us(time_us)
 
 
-def _check_kind(record: OpenFile, format_now: str) -> None:
+def _check_format(record: OpenFile, format_now: str) -> None:
     """A file of other columns can be finished; one of another kind cannot: it would lack its end."""
     # Before the digest of the columns; what a table format puts before that is its own business.
     found, expected = (name.rpartition("-")[0].rpartition("-")[2] for name in (record.format, format_now))
@@ -188,7 +188,7 @@ def _check_kind(record: OpenFile, format_now: str) -> None:
         )
 
 
-def _unnameable(partition: str, cause: InvalidInputError) -> InvalidInputError:
+def _unnameable_partition_error(partition: str, cause: InvalidInputError) -> InvalidInputError:
     longest = max(partition.split("/"), key=lambda folder: len(folder.encode()))
     return InvalidInputError(
         "rows belong into a partition that has no possible path",
@@ -211,4 +211,4 @@ def _age(record: OpenFile) -> FileAge:
 
 
 def _references(records: list[OpenFile]) -> Iterator[OpenReference]:
-    return (open_reference(record.path, record.place) for record in records)
+    return (open_reference(record.path, record.resume_point) for record in records)

@@ -63,8 +63,8 @@ class WriterState(msgspec.Struct, frozen=True):
         """The pieces of one kind, oldest first."""
         return [piece for piece in self.pieces if piece.kind is kind]
 
-    def checked(self) -> WriterState:
-        """The state itself, if a writer can have left it so. It comes from storage."""
+    def check(self) -> None:
+        """Refuse a state that no writer leaves. It comes from storage."""
         untaken = self.of_kind(PieceKind.BYTES)
         numbers = (self.start, self.row_count, self.encoded_row_bytes)
         if (
@@ -79,7 +79,6 @@ class WriterState(msgspec.Struct, frozen=True):
                 + ", ".join(f"{piece.start} to {_end(piece)}" for piece in untaken[:5]),
                 expected="bytes without a gap, from the offset on",
             )
-        return self
 
 
 def _end(piece: Piece) -> int:
@@ -146,9 +145,9 @@ class UntakenBytes:
             missing -= len(view)
         self._size -= size_bytes
         self.start += size_bytes
-        return _joined(taken)
+        return _join(taken)
 
-    def copied_from(self, offset: int) -> bytes:
+    def copy_from(self, offset: int) -> bytes:
         """The bytes from an offset of the file on. They stay."""
         skip, found = max(0, offset - self.start), []
         for view in self._chunks:
@@ -161,13 +160,13 @@ class UntakenBytes:
         kept = [piece for piece in self._pieces if piece.start + len(piece.content) > self.start]
         stored_end = max([piece.start + len(piece.content) for piece in kept], default=self.start)
         if stored_end < self.end:
-            content = self.copied_from(stored_end)
+            content = self.copy_from(stored_end)
             kept.append(Piece(numbers.take(), PieceKind.BYTES, content, stored_end))
         self._pieces = kept
         return kept
 
 
-def _joined(views: list[memoryview]) -> bytes:
+def _join(views: list[memoryview]) -> bytes:
     """The bytes of all views; without a copy if they are one whole object already."""
     if len(views) == 1 and isinstance(whole := views[0].obj, bytes) and len(whole) == len(views[0]):
         return whole

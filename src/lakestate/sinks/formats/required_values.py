@@ -19,24 +19,27 @@ import pyarrow.types as is_type
 from lakestate.errors import InvalidInputError
 
 
-def required_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def enforce_required_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows, if they have all that a schema of their columns requires.
 
-    >>> required_rows(pa.record_batch({"n": [1, None]}), pa.schema([pa.field("n", pa.int64(), False)]))
+    >>> required = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    >>> enforce_required_rows(pa.record_batch({"n": [1, None]}), required)
     Traceback (most recent call last):
     lakestate.errors.InvalidInputError: a required column has no value: n; ...
     """
-    columns = [required_values(column, field) for column, field in zip(batch.columns, schema, strict=True)]
+    columns = [
+        enforce_required_values(column, field) for column, field in zip(batch.columns, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema) if columns else batch
 
 
-def required_values(column: pa.Array, field: pa.Field, path: str | None = None) -> pa.Array:
+def enforce_required_values(column: pa.Array, field: pa.Field, path: str | None = None) -> pa.Array:
     """The column in the type of a field. Its own may differ in what is required, and in nothing else.
 
     >>> whole = pa.field("tags", pa.list_(pa.field("element", pa.string(), nullable=False)))
-    >>> required_values(pa.array([["a"], None]), whole).type
+    >>> enforce_required_values(pa.array([["a"], None]), whole).type
     ListType(list<element: string not null>)
-    >>> required_values(pa.array([["a", None]]), whole)
+    >>> enforce_required_values(pa.array([["a", None]]), whole)
     Traceback (most recent call last):
     lakestate.errors.InvalidInputError: a required column has no value: tags.element; ...
     """
@@ -50,7 +53,7 @@ def required_values(column: pa.Array, field: pa.Field, path: str | None = None) 
             action="fill it in before the sink, or make it optional",
         )
     if _has_gaps(column, field.type):
-        return _without_gaps(column, field.type, path)
+        return _fill_gaps(column, field.type, path)
     return column if _is_exactly(column.type, field.type) else column.cast(field.type)
 
 
@@ -115,25 +118,25 @@ def _inner(array: pa.Array, of_type: pa.DataType) -> Iterator[tuple[pa.Array, pa
         yield array.values, of_type.value_field
 
 
-def _without_gaps(array: pa.Array, of_type: pa.DataType, path: str) -> pa.Array:
+def _fill_gaps(array: pa.Array, of_type: pa.DataType, path: str) -> pa.Array:
     """The array, made anew of what is seen of it."""
     nulls = array.is_null() if array.null_count else None
     if is_type.is_struct(of_type):
         fields = list(of_type)
         columns = [
-            required_values(column, field, f"{path}.{field.name}")
-            for column, field in zip(_shown(array).flatten(), fields, strict=True)
+            enforce_required_values(column, field, f"{path}.{field.name}")
+            for column, field in zip(_fill_null_structs(array).flatten(), fields, strict=True)
         ]
         return pa.StructArray.from_arrays(columns, fields=fields, mask=nulls)
     if is_type.is_map(of_type):
         entry = pa.struct([array.type.key_field, array.type.item_field])
         entries = array.cast(pa.list_(entry))
         keys, items = entries.flatten().flatten()
-        keys = required_values(keys, of_type.key_field, f"{path}.key")
-        items = required_values(items, of_type.item_field, f"{path}.value")
+        keys = enforce_required_values(keys, of_type.key_field, f"{path}.key")
+        items = enforce_required_values(items, of_type.item_field, f"{path}.value")
         return pa.MapArray.from_arrays(_offsets(entries), keys, items, type=of_type, mask=nulls)
     # Leaves out what null lists may still refer to.
-    elements = required_values(array.flatten(), of_type.value_field, f"{path}.element")
+    elements = enforce_required_values(array.flatten(), of_type.value_field, f"{path}.element")
     made = pa.LargeListArray if is_type.is_large_list(of_type) else pa.ListArray
     return made.from_arrays(_offsets(array), elements, type=of_type, mask=nulls)
 
@@ -143,22 +146,22 @@ def _offsets(lists: pa.Array) -> npt.NDArray[Any]:
     return np.concatenate([np.zeros(1, lengths.dtype), np.cumsum(lengths, dtype=lengths.dtype)])
 
 
-def _shown(structs: pa.StructArray) -> pa.StructArray:
+def _fill_null_structs(structs: pa.StructArray) -> pa.StructArray:
     """The structs, with another in place of each null, so that none of their fields is hidden."""
     seen = structs.is_valid().to_numpy(zero_copy_only=False)
     if seen.all():
         return structs
     if not seen.any():
-        return _anything(structs.type, len(structs))
+        return _placeholder_values(structs.type, len(structs))
     return structs.take(pa.array(np.where(seen, np.arange(len(seen)), seen.argmax())))
 
 
-def _anything(of_type: pa.DataType, count: int) -> pa.Array:
+def _placeholder_values(of_type: pa.DataType, count: int) -> pa.Array:
     """Values of a type, whichever."""
     if isinstance(of_type, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(of_type, _anything(of_type.storage_type, count))
+        return pa.ExtensionArray.from_storage(of_type, _placeholder_values(of_type.storage_type, count))
     if is_type.is_struct(of_type):
-        columns = [_anything(field.type, count) for field in of_type]
+        columns = [_placeholder_values(field.type, count) for field in of_type]
         return pa.StructArray.from_arrays(columns, fields=list(of_type))
     none = np.zeros(count + 1, np.int64 if is_type.is_large_list(of_type) else np.int32)
     if is_type.is_map(of_type):

@@ -29,7 +29,7 @@ class _FastAppend(_FastAppendFiles):
     """Adds a manifest for each partition spec that files were begun with."""
 
     def _manifests(self) -> list[ManifestFile]:
-        return self._process_manifests([*_added_manifests(self), *self._existing_manifests()])
+        return self._process_manifests([*_write_manifests(self), *self._existing_manifests()])
 
     def _summary(self, snapshot_properties: dict[str, str] = _NO_PROPERTIES) -> Summary:
         try:
@@ -54,7 +54,7 @@ class TableAppend:
     ) -> None:
         self._table = table
         self._properties = dict(properties)
-        kind = _MergeAppend if _merges(table) else _FastAppend
+        kind = _MergeAppend if _merges_manifests(table) else _FastAppend
         self._producer = kind(
             Operation.APPEND, table.transaction(), table.io, snapshot_properties=dict(summary)
         )
@@ -79,7 +79,7 @@ class TableAppend:
         self._producer._clean_all_uncommitted()
 
 
-def _merges(table: Table) -> bool:
+def _merges_manifests(table: Table) -> bool:
     """Whether small manifests are to be merged, and can be.
 
     pyiceberg reads a double in a manifest as if it had 32 bits (apache/iceberg-python#3808). Merging
@@ -116,7 +116,7 @@ def _summary_without_partitions(append: _FastAppendFiles, properties: Mapping[st
     )
 
 
-def _added_manifests(append: _FastAppendFiles) -> list[ManifestFile]:
+def _write_manifests(append: _FastAppendFiles) -> list[ManifestFile]:
     files = sorted(append._added_data_files, key=lambda file: file.spec_id)
     manifests = []
     for spec_id, group in groupby(files, key=lambda file: file.spec_id):

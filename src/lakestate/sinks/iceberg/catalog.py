@@ -92,7 +92,7 @@ class IcebergCatalog:
 
     def load(self) -> Catalog:
         """The catalog, opened once in this process."""
-        return _loaded(self, os.getpid())
+        return _load_catalog(self, os.getpid())
 
 
 def require_pyiceberg() -> None:
@@ -134,7 +134,7 @@ def store_url(location: str) -> str:
 
 # The process is part of the key: a connection must not be used on both sides of a fork.
 @cache
-def _loaded(catalog: IcebergCatalog, process: int) -> Catalog:
+def _load_catalog(catalog: IcebergCatalog, process: int) -> Catalog:
     require_pyiceberg()
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NotInstalledError
@@ -153,12 +153,12 @@ def _loaded(catalog: IcebergCatalog, process: int) -> Catalog:
         raise InvalidInputError(
             "no Iceberg catalog has these properties",
             object_name=repr(catalog),
-            found=_masked(str(cause), catalog.properties),
+            found=_mask_values(str(cause), catalog.properties),
             action="see pyiceberg's page on the configuration of catalogs",
         ) from None
 
 
-def _masked(text: str, properties: Mapping[str, str]) -> str:
+def _mask_values(text: str, properties: Mapping[str, str]) -> str:
     """A text without the values of properties, except the catalog's type."""
     for key, value in properties.items():
         if value and key != "type":

@@ -20,10 +20,10 @@ from lakestate.errors import (
 )
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.files.sink import FileSink
-from lakestate.sinks.iceberg.answers import REFUSED, UNREACHABLE, refused, wait_after
 from lakestate.sinks.iceberg.append import TableAppend
+from lakestate.sinks.iceberg.catalog_calls import REFUSED, UNREACHABLE, refusal_error, wait_after
 from lakestate.sinks.iceberg.data_files import data_file
-from lakestate.sinks.iceberg.progress import EpochFiles, Standing
+from lakestate.sinks.iceberg.progress import CommitStatus, EpochFiles
 from lakestate.sinks.iceberg.table import TableFacts
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class IcebergCommitter:
         batch = EpochFiles.of(job_id, epoch, pre_commits)
         if not batch.files:
             return
-        table = self._sink.loaded_table()
+        table = self._sink.load_table()
         if self._is_committed(table, batch):
             return
         facts = TableFacts.of(table)
@@ -58,23 +58,23 @@ class IcebergCommitter:
     def _append(self, table: Table, batch: EpochFiles) -> None:
         failure: Exception | None = None
         for attempt in range(self._sink.commit_attempts_max):
-            append = self._prepared(table, batch)
+            append = self._prepare_append(table, batch)
             try:
                 append.commit()
                 return
             except REFUSED as cause:
-                raise refused(self._sink.table, cause) from cause
+                raise refusal_error(self._sink.table, cause) from cause
             except (CommitFailedException, *UNREACHABLE) as cause:
                 failure = cause
             wait_after(attempt)
-            table = self._sink.loaded_table()
+            table = self._sink.load_table()
             if self._is_committed(table, batch):
                 return
             if isinstance(failure, CommitFailedException):
                 append.discard()
-        raise _given_up(self._sink.table, batch.epoch, failure) from failure
+        raise _append_failure(self._sink.table, batch.epoch, failure) from failure
 
-    def _prepared(self, table: Table, batch: EpochFiles) -> TableAppend:
+    def _prepare_append(self, table: Table, batch: EpochFiles) -> TableAppend:
         facts = TableFacts.of(table)
         for file in batch.files:
             facts.check_is_table_of(file.format, file.path)
@@ -84,13 +84,13 @@ class IcebergCommitter:
     def _is_committed(self, table: Table, batch: EpochFiles) -> bool:
         snapshots = (each.summary for each in table.metadata.snapshots)
         summaries = [each.additional_properties for each in snapshots if each is not None]
-        standing = batch.standing(table.properties, summaries)
-        if standing is Standing.LONG_PAST:
+        status = batch.commit_status(table.properties, summaries)
+        if status is CommitStatus.LONG_PAST:
             files = self._sink.files(table)
-            standing = Standing.DONE if _any_in_place(files, batch) else Standing.OTHER_FILES
-        if standing is Standing.OTHER_FILES:
-            raise _other_job(self._sink.table, batch, table)
-        return standing is Standing.DONE
+            status = CommitStatus.DONE if _any_in_place(files, batch) else CommitStatus.OTHER_FILES
+        if status is CommitStatus.OTHER_FILES:
+            raise _other_job_error(self._sink.table, batch, table)
+        return status is CommitStatus.DONE
 
 
 def _any_in_place(files: FileSink, batch: EpochFiles) -> bool:
@@ -104,7 +104,7 @@ def _any_in_place(files: FileSink, batch: EpochFiles) -> bool:
     return False
 
 
-def _other_job(table_name: str, batch: EpochFiles, table: Table) -> IncompatibleStateError:
+def _other_job_error(table_name: str, batch: EpochFiles, table: Table) -> IncompatibleStateError:
     return IncompatibleStateError(
         f"the table holds epochs of another life of job {batch.job_id}",
         object_name=f"{table_name}, property {batch.property_name}",
@@ -115,7 +115,9 @@ def _other_job(table_name: str, batch: EpochFiles, table: Table) -> Incompatible
     )
 
 
-def _given_up(table_name: str, epoch: Epoch, cause: Exception | None) -> ConflictError | OutcomeUnknownError:
+def _append_failure(
+    table_name: str, epoch: Epoch, cause: Exception | None
+) -> ConflictError | OutcomeUnknownError:
     kind = ConflictError if isinstance(cause, CommitFailedException) else OutcomeUnknownError
     return kind(
         f"epoch {epoch} could not be appended to an Iceberg table",

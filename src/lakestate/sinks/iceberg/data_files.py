@@ -46,8 +46,8 @@ def data_file(file: FilePreCommit, table: Table, location: str) -> DataFile:
 
 def _entry(file: FilePreCommit, table: Table, location: str) -> DataFile:
     schema_id, spec_id = schema_and_spec_of(file.format)
-    schema = _found(table.schemas(), schema_id, "schema", file.path)
-    spec = _found(table.specs(), spec_id, "partition spec", file.path)
+    schema = _require_id(table.schemas(), schema_id, "schema", file.path)
+    spec = _require_id(table.specs(), spec_id, "partition spec", file.path)
     folders = file.path.split("/")[:-1]
     fields = partition_fields(spec, schema)
     values = [field.value(folder) for field, folder in zip(fields, folders, strict=True)]
@@ -95,8 +95,8 @@ def _bounds(column: ColumnStatistics, plan: StatisticsCollector) -> tuple[bytes 
     lower, upper = (_logical(bound, plan.iceberg_type) for bound in (column.lower, column.upper))
     if any(isinstance(bound, float) and math.isnan(bound) for bound in (lower, upper)):
         return None, None
-    upper = _shortened_upper(upper, plan.mode)
-    encoded = to_bytes(plan.iceberg_type, _shortened_lower(lower, plan.mode))
+    upper = _shorten_upper(upper, plan.mode)
+    encoded = to_bytes(plan.iceberg_type, _shorten_lower(lower, plan.mode))
     return encoded, None if upper is None else to_bytes(plan.iceberg_type, upper)
 
 
@@ -110,11 +110,11 @@ def _logical(bound: Any, of_type: PrimitiveType) -> Any:
     return bound
 
 
-def _shortened_lower(bound: Any, mode: MetricsMode) -> Any:
+def _shorten_lower(bound: Any, mode: MetricsMode) -> Any:
     return bound if mode.length is None or not isinstance(bound, str | bytes) else bound[: mode.length]
 
 
-def _shortened_upper(bound: Any, mode: MetricsMode) -> Any:
+def _shorten_upper(bound: Any, mode: MetricsMode) -> Any:
     """A bound that is not less, or None if no short one is."""
     if isinstance(bound, str):
         return truncate_upper_bound_text_string(bound, mode.length)
@@ -123,7 +123,7 @@ def _shortened_upper(bound: Any, mode: MetricsMode) -> Any:
     return bound
 
 
-def _found(known: Mapping[int, Any], number: int, what: str, path: str) -> Any:
+def _require_id(known: Mapping[int, Any], number: int, what: str, path: str) -> Any:
     if number not in known:
         raise IncompatibleStateError(
             f"the table no longer has the {what} that a file was begun with",

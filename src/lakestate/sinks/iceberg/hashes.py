@@ -11,23 +11,23 @@ Hashes = npt.NDArray[np.uint32]
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 
 
-def hashed_integers(values: npt.NDArray[np.int64]) -> Hashes:
+def hash_integers(values: npt.NDArray[np.int64]) -> Hashes:
     """The hash of each number, as a 64-bit integer.
 
-    >>> hashed_integers(np.array([34]))
+    >>> hash_integers(np.array([34]))
     array([2017239379], dtype=uint32)
     """
     bits = values.view(np.uint64)
     hashes = np.zeros(len(values), np.uint32)
-    hashes = _mixed(hashes, bits.astype(np.uint32))
-    hashes = _mixed(hashes, (bits >> np.uint64(32)).astype(np.uint32))
-    return _finished(hashes, np.full(len(values), 8, np.uint32))
+    hashes = _mix(hashes, bits.astype(np.uint32))
+    hashes = _mix(hashes, (bits >> np.uint64(32)).astype(np.uint32))
+    return _finalise(hashes, np.full(len(values), 8, np.uint32))
 
 
-def hashed_bytes(column: pa.Array) -> Hashes:
+def hash_bytes(column: pa.Array) -> Hashes:
     """The hash of each text or byte string; of nulls any.
 
-    >>> hashed_bytes(pa.array(["iceberg"]))
+    >>> hash_bytes(pa.array(["iceberg"]))
     array([1210000089], dtype=uint32)
     """
     starts, lengths, data = _extents(column)
@@ -35,12 +35,12 @@ def hashed_bytes(column: pa.Array) -> Hashes:
     blocks = lengths // 4
     for number in range(int(blocks.max(initial=0))):
         rows = np.flatnonzero(blocks > number)
-        hashes[rows] = _mixed(hashes[rows], _word(data, starts[rows] + 4 * number, 4))
+        hashes[rows] = _mix(hashes[rows], _word(data, starts[rows] + 4 * number, 4))
     tails = lengths % 4
     for size in (1, 2, 3):
         rows = np.flatnonzero(tails == size)
-        hashes[rows] ^= _scrambled(_word(data, starts[rows] + 4 * blocks[rows], size))
-    return _finished(hashes, lengths.astype(np.uint32))
+        hashes[rows] ^= _scramble(_word(data, starts[rows] + 4 * blocks[rows], size))
+    return _finalise(hashes, lengths.astype(np.uint32))
 
 
 def _extents(
@@ -69,19 +69,19 @@ def _word(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], size: int)
     return word
 
 
-def _rotated(values: Hashes, by: int) -> Hashes:
+def _rotate(values: Hashes, by: int) -> Hashes:
     return (values << np.uint32(by)) | (values >> np.uint32(32 - by))
 
 
-def _scrambled(word: Hashes) -> Hashes:
-    return _rotated(word * _C1, 15) * _C2
+def _scramble(word: Hashes) -> Hashes:
+    return _rotate(word * _C1, 15) * _C2
 
 
-def _mixed(hashes: Hashes, word: Hashes) -> Hashes:
-    return _rotated(hashes ^ _scrambled(word), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+def _mix(hashes: Hashes, word: Hashes) -> Hashes:
+    return _rotate(hashes ^ _scramble(word), 13) * np.uint32(5) + np.uint32(0xE6546B64)
 
 
-def _finished(hashes: Hashes, lengths: Hashes) -> Hashes:
+def _finalise(hashes: Hashes, lengths: Hashes) -> Hashes:
     hashes = hashes ^ lengths
     hashes = (hashes ^ (hashes >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     hashes = (hashes ^ (hashes >> np.uint32(13))) * np.uint32(0xC2B2AE35)

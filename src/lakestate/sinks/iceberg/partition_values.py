@@ -40,7 +40,7 @@ class PartitionField:
     def folder(self, value: Any) -> str:
         """The folder of a value, given as `distinct_values` gives it."""
         self._check_digits(value)
-        shown = DEFAULT_PARTITION if value is None else quote(self._spelling[0](value), safe="")
+        shown = DEFAULT_PARTITION if value is None else quote(self._codec[0](value), safe="")
         if value is not None and shown == DEFAULT_PARTITION:
             shown = f"%5F{shown[1:]}"
         folder = f"{quote(self.name, safe='')}={shown}"
@@ -61,7 +61,7 @@ class PartitionField:
             raise CorruptionError(
                 "a file does not lie in the folder of its partition", found=folder, expected=self.name
             )
-        return None if shown == DEFAULT_PARTITION else self._spelling[1](unquote(shown))
+        return None if shown == DEFAULT_PARTITION else self._codec[1](unquote(shown))
 
     def _check_digits(self, value: Any) -> None:
         """Refuse what truncating made too long for the column: no manifest could hold it."""
@@ -75,12 +75,12 @@ class PartitionField:
             )
 
     @property
-    def _spelling(self) -> tuple[Callable[[Any], str], Callable[[str], Any]]:
+    def _codec(self) -> tuple[Callable[[Any], str], Callable[[str], Any]]:
         if self.transform in PERIODS:
-            return _moments(PERIODS[self.transform])
+            return _moment_codec(PERIODS[self.transform])
         if self.transform.startswith("bucket"):
             return str, int
-        return _spelling_of(self.source)
+        return _text_codec(self.source)
 
 
 def distinct_values(values: pa.Array) -> tuple[pa.Array, list[Any]]:
@@ -94,36 +94,36 @@ def distinct_values(values: pa.Array) -> tuple[pa.Array, list[Any]]:
     return encoded.indices, encoded.dictionary.to_pylist()
 
 
-def _spelling_of(source: pa.DataType) -> tuple[Callable[[Any], str], Callable[[str], Any]]:
+def _text_codec(source: pa.DataType) -> tuple[Callable[[Any], str], Callable[[str], Any]]:
     kinds = pa.types
     if kinds.is_boolean(source):
         return lambda value: "true" if value else "false", lambda text: text == "true"
     if kinds.is_integer(source) or kinds.is_time(source):
         return str, int
     if kinds.is_floating(source):
-        return _spelled_float, float
+        return _float_text, float
     if kinds.is_decimal(source):
         return lambda value: format(value, "f"), Decimal
     if kinds.is_date(source):
-        return _moments("D")
+        return _moment_codec("D")
     if kinds.is_timestamp(source):
-        return _moments(source.unit)
+        return _moment_codec(source.unit)
     if kinds.is_string(source) or kinds.is_large_string(source):
         return str, str
     return lambda value: bytes(value).hex(), bytes.fromhex
 
 
-def _spelled_float(value: float) -> str:
+def _float_text(value: float) -> str:
     return "nan" if math.isnan(value) else repr(value)
 
 
-def _moments(unit: str) -> tuple[Callable[[int], str], Callable[[str], int]]:
-    """Numbers of periods since 1970, spelled as dates and times."""
+def _moment_codec(unit: str) -> tuple[Callable[[int], str], Callable[[str], int]]:
+    """Numbers of periods since 1970, written as dates and times."""
 
-    def spelled(number: int) -> str:
+    def number_text(number: int) -> str:
         return str(np.array([number]).view(f"datetime64[{unit}]")[0])
 
-    def read(text: str) -> int:
+    def parse_text(text: str) -> int:
         return int(np.array([text], f"datetime64[{unit}]").astype(np.int64)[0])
 
-    return spelled, read
+    return number_text, parse_text

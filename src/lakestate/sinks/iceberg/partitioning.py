@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lakestate.sinks.iceberg.partition_values import PartitionField, distinct_values
 from lakestate.sinks.iceberg.rows import normalised_rows
-from lakestate.sinks.iceberg.transforms import PERIODS, transformed
+from lakestate.sinks.iceberg.transforms import PERIODS, apply_transform
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.partitioning.partitioner import Codes, Partitioning
 
@@ -50,7 +50,7 @@ class IcebergPartitioning(Partitioning):
         """The rows of each partition in the table's schema, in the order they came."""
         return Partitioning.split(self, normalised_rows(batch, self.rows), event_time)
 
-    def _coded(self, batch: pa.RecordBatch, event_time: str | None) -> tuple[Codes, list[str]]:
+    def _encode_partitions(self, batch: pa.RecordBatch, event_time: str | None) -> tuple[Codes, list[str]]:
         codes, paths = np.zeros(len(batch), np.int64), [""]
         for each in self.fields:
             more, folders = _folders(each, batch)
@@ -64,7 +64,7 @@ def _folders(each: PartitionField, batch: pa.RecordBatch) -> tuple[Codes, list[s
     source = _source(each.column, batch)
     if source is None:
         return np.zeros(len(batch), np.int64), [each.folder(None)]
-    indices, values = distinct_values(transformed(source, each.transform))
+    indices, values = distinct_values(apply_transform(source, each.transform))
     numbers = indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers, [each.folder(value) for value in values]
 

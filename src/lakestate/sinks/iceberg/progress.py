@@ -21,7 +21,7 @@ JOB, SINK, EPOCH, FILES = "lakestate.job-id", "lakestate.sink", "lakestate.epoch
 EPOCH_DIGITS_MAX = 10
 
 
-class Standing(Enum):
+class CommitStatus(Enum):
     """What a table says about an epoch."""
 
     PENDING = "pending"
@@ -39,7 +39,7 @@ class EpochFiles:
     """What one epoch of one sink has to commit."""
 
     job_id: str
-    tag: str
+    fingerprint: str
     """Stands for the job and the sink; see `sink_tag`."""
     epoch: Epoch
     files: tuple[FilePreCommit, ...]
@@ -48,11 +48,13 @@ class EpochFiles:
     def of(cls, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> EpochFiles:
         """What the pre-commits of all subtasks say."""
         decoded = [PreCommit.decode(data) for data in pre_commits]
-        tags = {each.tag for each in decoded}
-        if len(tags) > 1:
-            raise CorruptionError("the pre-commits of one sink name several", found=", ".join(sorted(tags)))
+        fingerprints = {each.fingerprint for each in decoded}
+        if len(fingerprints) > 1:
+            raise CorruptionError(
+                "the pre-commits of one sink name several", found=", ".join(sorted(fingerprints))
+            )
         files = sorted((file for each in decoded for file in each.finished), key=lambda file: file.path)
-        return cls(job_id, next(iter(tags), ""), epoch, tuple(files))
+        return cls(job_id, next(iter(fingerprints), ""), epoch, tuple(files))
 
     @property
     def digest(self) -> str:
@@ -63,7 +65,7 @@ class EpochFiles:
     @property
     def property_name(self) -> str:
         """The table property that holds the last epoch of this sink."""
-        return f"lakestate.committed.{self.job_id}.{self.tag}"
+        return f"lakestate.committed.{self.job_id}.{self.fingerprint}"
 
     def properties(self) -> dict[str, str]:
         """The table properties that say that this epoch is in."""
@@ -71,34 +73,36 @@ class EpochFiles:
 
     def summary(self) -> dict[str, str]:
         """What the snapshot's summary says."""
-        return {JOB: self.job_id, SINK: self.tag, EPOCH: str(int(self.epoch)), FILES: self.digest}
+        return {JOB: self.job_id, SINK: self.fingerprint, EPOCH: str(int(self.epoch)), FILES: self.digest}
 
-    def standing(self, properties: Mapping[str, str], summaries: Iterable[Mapping[str, str]]) -> Standing:
+    def commit_status(
+        self, properties: Mapping[str, str], summaries: Iterable[Mapping[str, str]]
+    ) -> CommitStatus:
         """What a table with these properties and snapshots says about the epoch.
 
         >>> second = EpochFiles("job", "0123456789ab", Epoch(2), ())
         >>> third = EpochFiles("job", "0123456789ab", Epoch(3), ())
-        >>> third.standing(second.properties(), [])
-        <Standing.PENDING: 'pending'>
-        >>> second.standing(third.properties(), [second.summary()])
-        <Standing.DONE: 'done'>
+        >>> third.commit_status(second.properties(), [])
+        <CommitStatus.PENDING: 'pending'>
+        >>> second.commit_status(third.properties(), [second.summary()])
+        <CommitStatus.DONE: 'done'>
         """
         known = self._known_epochs(summaries)
         recorded = properties.get(self.property_name)
         last = max(known, default=None) if recorded is None else self._number(recorded)
         if last is None or last < self.epoch:
-            return Standing.PENDING
+            return CommitStatus.PENDING
         if last == self.epoch and recorded is not None:
             digest = properties.get(f"{self.property_name}.files", self.digest)
-            return Standing.DONE if digest == self.digest else Standing.OTHER_FILES
+            return CommitStatus.DONE if digest == self.digest else CommitStatus.OTHER_FILES
         if self.epoch not in known:
-            return Standing.LONG_PAST
-        return Standing.DONE if self.digest in known[self.epoch] else Standing.OTHER_FILES
+            return CommitStatus.LONG_PAST
+        return CommitStatus.DONE if self.digest in known[self.epoch] else CommitStatus.OTHER_FILES
 
     def _known_epochs(self, summaries: Iterable[Mapping[str, str]]) -> dict[int, set[str]]:
         known: dict[int, set[str]] = {}
         for summary in summaries:
-            if summary.get(SINK) == self.tag and summary.get(JOB) == self.job_id:
+            if summary.get(SINK) == self.fingerprint and summary.get(JOB) == self.job_id:
                 epoch = self._number(summary.get(EPOCH, ""))
                 known.setdefault(epoch, set()).add(summary.get(FILES, ""))
         return known

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
-from lakestate.sinks.formats.required_values import optional_type, required_values
-from lakestate.sinks.iceberg.types import file_type, missing_column, storable_type, unknown_column
+from lakestate.sinks.formats.required_values import enforce_required_values, optional_type
+from lakestate.sinks.iceberg.types import file_type, missing_column_error, storable_type, unknown_column_error
 
 FIELD_ID = b"PARQUET:field_id"
 
@@ -29,13 +29,13 @@ def file_schema(rows: pa.Schema, table: pa.Schema) -> pa.Schema:
     """
     for name in rows.names:
         if name not in table.names:
-            raise unknown_column(name, table.names)
+            raise unknown_column_error(name, table.names)
     fields = []
     for field in table:
         if field.name in rows.names:
             fields.append(field.with_type(file_type(rows.field(field.name).type, field.type, field.name)))
         elif not field.nullable:
-            raise missing_column(field.name, field.type)
+            raise missing_column_error(field.name, field.type)
     return pa.schema(fields)
 
 
@@ -54,20 +54,20 @@ def normalised_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def numbered_schema(rows: pa.Schema) -> pa.Schema:
+def assign_field_ids(rows: pa.Schema) -> pa.Schema:
     """The schema of a table for such rows, with field ids that the catalog may still change.
 
-    >>> schema = numbered_schema(pa.schema([("n", pa.int8()), ("tags", pa.list_(pa.string()))]))
+    >>> schema = assign_field_ids(pa.schema([("n", pa.int8()), ("tags", pa.list_(pa.string()))]))
     >>> schema.field("tags").metadata, schema.field("tags").type.value_field.metadata
     ({b'PARQUET:field_id': b'2'}, {b'PARQUET:field_id': b'3'})
     """
     numbers = iter(range(1, 1 << 31))
     plain = [field.with_type(storable_type(field.type, field.name)) for field in rows]
-    return pa.schema([_numbered(field, numbers) for field in plain])
+    return pa.schema([_with_field_id(field, numbers) for field in plain])
 
 
 def _normalised(column: pa.Array, field: pa.Field) -> pa.Array:
-    return required_values(_cast(column, field), field)
+    return enforce_required_values(_cast(column, field), field)
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -86,14 +86,14 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         ) from cause
 
 
-def _numbered(field: pa.Field, numbers: Iterator[int]) -> pa.Field:
+def _with_field_id(field: pa.Field, numbers: Iterator[int]) -> pa.Field:
     numbered = field.with_metadata({FIELD_ID: str(next(numbers)).encode()})
     given = field.type
     if pa.types.is_struct(given):
-        return numbered.with_type(pa.struct([_numbered(inner, numbers) for inner in given]))
+        return numbered.with_type(pa.struct([_with_field_id(inner, numbers) for inner in given]))
     if pa.types.is_map(given):
-        inner = (_numbered(given.key_field, numbers), _numbered(given.item_field, numbers))
+        inner = (_with_field_id(given.key_field, numbers), _with_field_id(given.item_field, numbers))
         return numbered.with_type(pa.map_(*inner))
     if pa.types.is_list(given) or pa.types.is_large_list(given):
-        return numbered.with_type(pa.list_(_numbered(given.value_field, numbers)))
+        return numbered.with_type(pa.list_(_with_field_id(given.value_field, numbers)))
     return numbered

@@ -85,9 +85,9 @@ class IcebergSink(Sink):
 
     def check(self, schema: pa.Schema, event_time: str | None = None) -> None:
         """Refuse rows that do not fit into the table. A table that is to be created is created."""
-        files = self.files(self._opened_table(schema), schema, event_time)
+        files = self.files(self._load_or_create_table(schema), schema, event_time)
         given = [PartitionTerm.of(term) for term in self.partition_by]
-        wanted = [(term.column, term.spelled_transform) for term in given]
+        wanted = [(term.column, term.transform_text) for term in given]
         found = [(each.column, each.transform) for each in files.facts.fields]
         if wanted and wanted != found:
             raise InvalidInputError(
@@ -108,7 +108,7 @@ class IcebergSink(Sink):
 
     def writer(self, context: SinkContext) -> SinkWriter:
         """The writer of one subtask for one epoch, in the table's schema as it is now."""
-        table = self._opened_table(context.schema)
+        table = self._load_or_create_table(context.schema)
         from lakestate.sinks.iceberg.files import IcebergWriter
 
         return IcebergWriter(self.files(table, context.schema, context.event_time), context)
@@ -122,15 +122,15 @@ class IcebergSink(Sink):
 
     def file_sink(self) -> FileSink:
         """What writes the table's data files, as the table is now."""
-        return self.files(self.loaded_table())
+        return self.files(self.load_table())
 
-    def loaded_table(self) -> Table:
+    def load_table(self) -> Table:
         """The table as it is now. Raises NotFoundError."""
         require_pyiceberg()
-        from lakestate.sinks.iceberg.answers import answered
+        from lakestate.sinks.iceberg.catalog_calls import call_catalog
         from lakestate.sinks.iceberg.table import load_table
 
-        return answered(
+        return call_catalog(
             lambda: load_table(self._catalog.load(), self.table), self.table, self.commit_attempts_max
         )
 
@@ -165,17 +165,17 @@ class IcebergSink(Sink):
     def _catalog(self) -> IcebergCatalog:
         return IcebergCatalog.of(self.catalog)
 
-    def _opened_table(self, rows: pa.Schema) -> Table:
+    def _load_or_create_table(self, rows: pa.Schema) -> Table:
         try:
-            return self.loaded_table()
+            return self.load_table()
         except NotFoundError:
             if not self.create:
                 raise
-        from lakestate.sinks.iceberg.answers import answered
-        from lakestate.sinks.iceberg.table import created_table
+        from lakestate.sinks.iceberg.catalog_calls import call_catalog
+        from lakestate.sinks.iceberg.table import create_table
 
-        return answered(
-            lambda: created_table(self._catalog.load(), self.table, rows, self.partition_by, self.properties),
+        return call_catalog(
+            lambda: create_table(self._catalog.load(), self.table, rows, self.partition_by, self.properties),
             self.table,
             self.commit_attempts_max,
         )

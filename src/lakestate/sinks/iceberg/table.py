@@ -29,7 +29,7 @@ from pyiceberg.transforms import parse_transform
 from lakestate.errors import IncompatibleStateError, InvalidInputError, NotFoundError
 from lakestate.sinks.iceberg.catalog import store_url
 from lakestate.sinks.iceberg.partition_values import PartitionField
-from lakestate.sinks.iceberg.rows import numbered_schema
+from lakestate.sinks.iceberg.rows import assign_field_ids
 from lakestate.sinks.iceberg.transforms import PartitionTerm
 
 _PARTITION_IDS_START = 1000
@@ -128,11 +128,11 @@ def load_table(catalog: Catalog, name: str) -> Table:
         ) from cause
 
 
-def created_table(
+def create_table(
     catalog: Catalog, name: str, rows: pa.Schema, by: Iterable[str], properties: Mapping[str, str]
 ) -> Table:
     """A new table for such rows; if somebody else is faster, theirs."""
-    schema = pyarrow_to_schema(numbered_schema(rows))
+    schema = pyarrow_to_schema(assign_field_ids(rows))
     spec = partition_spec([PartitionTerm.of(each) for each in by], schema)
     with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
@@ -161,7 +161,7 @@ def _spec_field(term: PartitionTerm, number: int, schema: Schema) -> SpecField:
             object_name=term.column,
             expected=", ".join(schema.column_names),
         ) from cause
-    transform = parse_transform(term.spelled_transform)
+    transform = parse_transform(term.transform_text)
     if not transform.can_transform(source.field_type):
         raise InvalidInputError(
             "a column cannot be partitioned so",

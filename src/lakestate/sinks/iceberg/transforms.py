@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakestate.errors import InvalidInputError
-from lakestate.sinks.iceberg.hashes import hashed_bytes, hashed_integers
+from lakestate.sinks.iceberg.hashes import hash_bytes, hash_integers
 
 PERIODS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 """Transforms of time, with numpy's letter for the period."""
@@ -63,15 +63,15 @@ class PartitionTerm:
         return self.column.replace(".", "_") + _SUFFIXES.get(self.transform, f"_{self.transform}")
 
     @property
-    def spelled_transform(self) -> str:
+    def transform_text(self) -> str:
         """The transform as table metadata spells it."""
         return self.transform if self.parameter is None else f"{self.transform}[{self.parameter}]"
 
 
-def transformed(column: pa.Array, transform: str) -> pa.Array:
+def apply_transform(column: pa.Array, transform: str) -> pa.Array:
     """The partition value of each row; `transform` is spelled as in table metadata.
 
-    >>> transformed(pa.array(["abcde", None, "x"]), "truncate[2]").to_pylist()
+    >>> apply_transform(pa.array(["abcde", None, "x"]), "truncate[2]").to_pylist()
     ['ab', None, 'x']
     """
     kind, _, rest = transform.partition("[")
@@ -83,7 +83,7 @@ def transformed(column: pa.Array, transform: str) -> pa.Array:
         return _like(column, _period_numbers(column, PERIODS[kind]))
     if kind in ("bucket", "truncate"):
         number = int(rest.rstrip("]"))
-        return _bucketed(column, number) if kind == "bucket" else _truncated(column, number)
+        return _bucket(column, number) if kind == "bucket" else _truncate(column, number)
     raise InvalidInputError(
         "a partition transform is not known", found=transform, action="change the table's partition spec"
     )
@@ -117,28 +117,28 @@ def _period_numbers(column: pa.Array, period: str) -> npt.NDArray[np.int64]:
     return moments.astype(f"datetime64[{period}]").astype(np.int64)
 
 
-def _bucketed(column: pa.Array, count: int) -> pa.Array:
+def _bucket(column: pa.Array, count: int) -> pa.Array:
     if pa.types.is_decimal(column.type):
         distinct = column.dictionary_encode()
         spelled = pa.array([_unscaled_bytes(value) for value in distinct.dictionary.to_pylist()], pa.binary())
-        hashes = hashed_bytes(spelled.take(distinct.indices))
+        hashes = hash_bytes(spelled.take(distinct.indices))
     elif isinstance(column, pa.ExtensionArray):
-        hashes = hashed_bytes(column.storage)
+        hashes = hash_bytes(column.storage)
     elif _is_bytes(column.type):
-        hashes = hashed_bytes(column)
+        hashes = hash_bytes(column)
     else:
-        hashes = hashed_integers(_integers(column))
+        hashes = hash_integers(_integers(column))
     return _like(column, (hashes & np.uint32(0x7FFFFFFF)) % np.uint32(count))
 
 
-def _truncated(column: pa.Array, width: int) -> pa.Array:
+def _truncate(column: pa.Array, width: int) -> pa.Array:
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return pc.utf8_slice_codeunits(column, 0, width)
     if _is_bytes(column.type):
         return pc.binary_slice(column, 0, width)
     if pa.types.is_decimal(column.type):
         distinct = column.dictionary_encode()
-        values = [_truncated_decimal(value, width) for value in distinct.dictionary.to_pylist()]
+        values = [_truncate_decimal(value, width) for value in distinct.dictionary.to_pylist()]
         # Near the least value a digit more is needed; `PartitionField.folder` says which column has none.
         return pa.array(values, pa.decimal256(_DIGITS_MAX, column.type.scale)).take(distinct.indices)
     numbers = _integers(column)
@@ -157,7 +157,7 @@ def _is_bytes(given: pa.DataType) -> bool:
     )
 
 
-def _unscaled(value: Decimal) -> int:
+def _unscaled_value(value: Decimal) -> int:
     sign, digits, _ = value.as_tuple()
     number = int("".join(map(str, digits)))
     return -number if sign else number
@@ -165,13 +165,13 @@ def _unscaled(value: Decimal) -> int:
 
 def _unscaled_bytes(value: Decimal) -> bytes:
     """As few bytes as hold the number in two's complement."""
-    number = _unscaled(value)
+    number = _unscaled_value(value)
     bits = (number if number >= 0 else ~number).bit_length() + 1
     return number.to_bytes((bits + 7) // 8, "big", signed=True)
 
 
-def _truncated_decimal(value: Decimal, width: int) -> Decimal:
-    number = _unscaled(value)
+def _truncate_decimal(value: Decimal, width: int) -> Decimal:
+    number = _unscaled_value(value)
     number -= number % width
     digits = tuple(map(int, str(abs(number))))
     # Not by arithmetic: that would round to the precision of the context.

@@ -73,12 +73,12 @@ def _file_struct(rows: pa.StructType, table: pa.StructType, path: str) -> pa.Dat
     names = [field.name for field in table]
     for field in rows:
         if field.name not in names:
-            raise unknown_column(f"{path}.{field.name}", names)
+            raise unknown_column_error(f"{path}.{field.name}", names)
     fields = []
     for field in table:
         number = rows.get_field_index(field.name)
         if number < 0 and not field.nullable:
-            raise missing_column(f"{path}.{field.name}", field.type)
+            raise missing_column_error(f"{path}.{field.name}", field.type)
         inner = (
             field.type
             if number < 0
@@ -88,7 +88,7 @@ def _file_struct(rows: pa.StructType, table: pa.StructType, path: str) -> pa.Dat
     return pa.struct(fields)
 
 
-def missing_column(path: str, expected: pa.DataType) -> InvalidInputError:
+def missing_column_error(path: str, expected: pa.DataType) -> InvalidInputError:
     """A required column of the table that rows lack."""
     return InvalidInputError(
         "rows lack a column that the table requires",
@@ -98,7 +98,7 @@ def missing_column(path: str, expected: pa.DataType) -> InvalidInputError:
     )
 
 
-def unknown_column(path: str, names: list[str]) -> InvalidInputError:
+def unknown_column_error(path: str, names: list[str]) -> InvalidInputError:
     """A column of the rows that the table lacks."""
     return InvalidInputError(
         "the table lacks a column of the rows",

@@ -55,7 +55,7 @@ class EventTime:
         units = {_UNITS[directive] for directive in _DIRECTIVE.findall(self.pattern)}
         return next(unit for unit in _FINEST_FIRST if unit in units)
 
-    def floored(self, times: pa.Array) -> pa.Array:
+    def floor(self, times: pa.Array) -> pa.Array:
         """Each time at the beginning of its period."""
         # Not by Arrow or datetime: their calendars end in the years 32767 and 9999.
         times_us = times.cast(pa.timestamp("us"), safe=False).cast(pa.int64())

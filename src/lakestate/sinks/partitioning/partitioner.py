@@ -56,7 +56,7 @@ class Partitioning:
         if len(set(self.columns)) != len(self.columns):
             raise InvalidInputError("a partition column is given twice", found=", ".join(self.columns))
         if self.event_time is not None:
-            required_event_time(event_time)
+            require_event_time(event_time)
         if event_time is not None:
             _check_event_time(schema, event_time)
 
@@ -64,7 +64,7 @@ class Partitioning:
         """The rows of each partition, in the order they came. The path is empty without partitions."""
         if not self.by or not len(batch):
             return [("", batch)] if len(batch) else []
-        codes, paths = self._coded(batch, event_time)
+        codes, paths = self._encode_partitions(batch, event_time)
         if len(paths) == 1:
             return [(paths[0], batch)]
         order = np.argsort(codes, kind="stable")
@@ -76,22 +76,22 @@ class Partitioning:
             for path, start, end in zip(paths, starts, ends, strict=True)
         ]
 
-    def _coded(self, batch: pa.RecordBatch, event_time: str | None) -> tuple[Codes, list[str]]:
+    def _encode_partitions(self, batch: pa.RecordBatch, event_time: str | None) -> tuple[Codes, list[str]]:
         """For each row the number of its path, and the paths that occur."""
         codes, paths = np.zeros(len(batch), np.int64), [""]
         for each in self.by:
             if isinstance(each, str):
                 more, names = _column_names(each, batch.column(each))
             else:
-                more, names = _time_names(each, batch.column(required_event_time(event_time)))
+                more, names = _time_names(each, batch.column(require_event_time(event_time)))
             present, codes = np.unique(codes * len(names) + more, return_inverse=True)
             paths = [
-                _joined(paths[code // len(names)], names[code % len(names)]) for code in present.tolist()
+                _join_path(paths[code // len(names)], names[code % len(names)]) for code in present.tolist()
             ]
         return codes, paths
 
 
-def required_event_time(event_time: str | None) -> str:
+def require_event_time(event_time: str | None) -> str:
     """The event-time column, which partitions of time cannot do without."""
     if event_time is None:
         raise InvalidInputError(
@@ -106,7 +106,7 @@ def _column_names(name: str, column: pa.Array) -> tuple[Codes, list[str]]:
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.timestamp("us"), safe=False)
     encoded = values.dictionary_encode(null_encoding="encode")
-    return _numbered(encoded, [partition_name(name, value) for value in _values(encoded.dictionary)])
+    return _distinct_codes(encoded, [partition_name(name, value) for value in _values(encoded.dictionary)])
 
 
 def _values(distinct: pa.Array) -> list[Any]:
@@ -125,20 +125,20 @@ def _values(distinct: pa.Array) -> list[Any]:
 
 
 def _time_names(pattern: EventTime, column: pa.Array) -> tuple[Codes, list[str]]:
-    encoded = pattern.floored(column).dictionary_encode(null_encoding="encode")
+    encoded = pattern.floor(column).dictionary_encode(null_encoding="encode")
     times = encoded.dictionary.cast(pa.int64()).to_pylist()
     names = [pattern.path_of_none if time is None else pattern.path_of(time) for time in times]
-    return _numbered(encoded, names)
+    return _distinct_codes(encoded, names)
 
 
-def _numbered(encoded: pa.DictionaryArray, names: Sequence[str]) -> tuple[Codes, list[str]]:
+def _distinct_codes(encoded: pa.DictionaryArray, names: Sequence[str]) -> tuple[Codes, list[str]]:
     """Codes of distinct names: different values can have one, such as null and the empty text."""
     distinct, numbers = np.unique(np.array(names, dtype=object).astype(str), return_inverse=True)
     indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers.astype(np.int64)[indices], distinct.tolist()
 
 
-def _joined(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 

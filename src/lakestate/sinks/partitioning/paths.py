@@ -21,10 +21,10 @@ _YEAR_DIGITS = 4
 _ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
 
 
-def escaped_path_name(name: str) -> str:
+def escape_path_name(name: str) -> str:
     """A name in which nothing can be taken for a path or for another partition.
 
-    >>> escaped_path_name("a/b=c: 100%")
+    >>> escape_path_name("a/b=c: 100%")
     'a%2Fb%3Dc%3A 100%25'
     """
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", name)
@@ -36,8 +36,8 @@ def partition_name(column: str, value: Any) -> str:
     >>> partition_name("country", "DE"), partition_name("country", None)
     ('country=DE', 'country=__HIVE_DEFAULT_PARTITION__')
     """
-    shown = _shown(value)
-    return f"{escaped_path_name(column)}={escaped_path_name(shown) if shown else DEFAULT_PARTITION}"
+    shown = _value_text(value)
+    return f"{escape_path_name(column)}={escape_path_name(shown) if shown else DEFAULT_PARTITION}"
 
 
 def check_partition_type(column: str, data_type: pa.DataType) -> None:
@@ -64,7 +64,7 @@ def check_partition_type(column: str, data_type: pa.DataType) -> None:
         )
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     match value:
         case None:
             return ""

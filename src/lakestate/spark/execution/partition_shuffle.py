@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.partitioning.event_time import EventTime
-from lakestate.sinks.partitioning.partitioner import Partitioning, required_event_time
+from lakestate.sinks.partitioning.partitioner import Partitioning, require_event_time
 from lakestate.sinks.sink import Sink
 from lakestate.spark.graph.nodes import Graph, ShuffleNode, SourceNode, ancestors_of
 
@@ -50,7 +50,7 @@ def shuffle_expressions(
     expressions = [f"`{column}`" for column in partitioning.columns]
     pattern = partitioning.event_time
     if pattern is not None:
-        name = required_event_time(event_time)
+        name = require_event_time(event_time)
         assert schema is not None, "a stream with event time has columns"
         expressions.append(_period_sql(pattern, micros_sql(name, schema[name].dataType.simpleString())))
     return tuple(expressions)

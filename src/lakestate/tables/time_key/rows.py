@@ -18,7 +18,7 @@ from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.arrow.wide_text import combined, narrowed
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import EpochCheckpointer
-from lakestate.tables.event_time import EventTime, event_time_us
+from lakestate.tables.event_time import EventTimeLike, event_time_us
 from lakestate.tables.runs.files import Upgrade
 from lakestate.tables.runs.layout import HASH, KEY, RunLayout, conformed
 from lakestate.tables.runs.lookup import HashedKeys, Query
@@ -62,7 +62,7 @@ class TimeKeyRows:
         table = pa.Table.from_arrays([*hashes, *keys, *values], schema=layout.schema)
         self._appended.append(Run(table, layout))
 
-    def rows_between(self, start: EventTime | None, end: EventTime | None) -> pa.Table:
+    def rows_between(self, start: EventTimeLike | None, end: EventTimeLike | None) -> pa.Table:
         """Rows with start <= time < end, in order of time."""
         span = self._span(start, end)
         pieces = [self._rows_in(run, live) for run, live in self._written(span)]
@@ -70,7 +70,9 @@ class TimeKeyRows:
         found = self._gathered(pieces)
         return found.take(pa.array(np.argsort(self._times(found), kind="stable")))
 
-    def rows_of(self, keys: Rows, start: EventTime | None = None, end: EventTime | None = None) -> pa.Table:
+    def rows_of(
+        self, keys: Rows, start: EventTimeLike | None = None, end: EventTimeLike | None = None
+    ) -> pa.Table:
         """Rows of keys with start <= time < end; `__query` says which of the keys, counted from 0."""
         layout, span = self._layout, self._span(start, end)
         columns = conformed(keys, layout.key_fields, f"rows of {layout.config.name}")
@@ -86,7 +88,7 @@ class TimeKeyRows:
         found = found.add_column(0, pa.field(QUERY, pa.int64(), nullable=False), pa.array(asked))
         return found.take(pa.array(np.lexsort((self._times(found), asked))))
 
-    def expire(self, before: EventTime) -> None:
+    def expire(self, before: EventTimeLike) -> None:
         """Drop rows with a time before this one, for good: also such rows that come later."""
         self._expired_before_us = later(self._expired_before_us, self._us(before))
 
@@ -145,12 +147,12 @@ class TimeKeyRows:
         """Let go of runs held open only for earlier epochs."""
         self._stored.forget_before(min_epoch)
 
-    def _us(self, time: EventTime) -> int:
+    def _us(self, time: EventTimeLike) -> int:
         config = self._layout.config
         types = {column.name: column.type for column in config.value_columns}
         return event_time_us(time, types[str(config.time_column)])
 
-    def _span(self, start: EventTime | None, end: EventTime | None) -> TimeSpan:
+    def _span(self, start: EventTimeLike | None, end: EventTimeLike | None) -> TimeSpan:
         """The asked time as far as rows of it are alive."""
         span = TimeSpan() if end is None else TimeSpan(before_us=self._us(end))
         span = span.since(None if start is None else self._us(start))

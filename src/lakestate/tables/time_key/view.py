@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from lakestate.tables.event_time import EventTime
+from lakestate.tables.event_time import EventTimeLike
 from lakestate.tables.time_key.rows import Rows, TimeKeyRows
 
 
@@ -23,7 +23,7 @@ class _AppendedView:
         """Append rows. Equal rows are all kept; rows that are dead already are not stored."""
         self._rows.insert(rows)
 
-    def expire(self, before: EventTime) -> None:
+    def expire(self, before: EventTimeLike) -> None:
         """Drop rows with a time before this one, for good: also such rows that come later."""
         self._rows.expire(before)
 
@@ -43,7 +43,7 @@ class _AppendedView:
 class TimeView(_AppendedView):
     """Rows by time. Times are datetimes, or microseconds since 1970."""
 
-    def rows_between(self, start: EventTime | None, end: EventTime | None) -> pa.Table:
+    def rows_between(self, start: EventTimeLike | None, end: EventTimeLike | None) -> pa.Table:
         """Rows with start <= time < end, in order of time. None leaves a side open."""
         return self._rows.rows_between(start, end)
 
@@ -51,7 +51,9 @@ class TimeView(_AppendedView):
 class KeyTimeView(_AppendedView):
     """Rows by key and time. Times are datetimes, or microseconds since 1970."""
 
-    def rows_of(self, keys: Rows, start: EventTime | None = None, end: EventTime | None = None) -> pa.Table:
+    def rows_of(
+        self, keys: Rows, start: EventTimeLike | None = None, end: EventTimeLike | None = None
+    ) -> pa.Table:
         """Rows of the given keys with start <= time < end, by key as asked and then by time.
 
         The first column, `__query`, says which row of `keys` a row belongs to, counted from 0.

@@ -9,7 +9,7 @@ from lakestate.protocol.metadata import SinkPreCommit
 from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.runtime.sink_step import clean_up_of
-from lakestate.sinks.files.names import begun_in, sink_tag
+from lakestate.sinks.files.names import epoch_begun, sink_fingerprint
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.testing.simulation.cluster import JOB_ID, sinks_of
 from lakestate.testing.simulation.objects import SimulatedObjects
@@ -50,9 +50,9 @@ def check_uploads(world: World) -> None:
         left = {each.upload.path for each in sink.store.uploads.list_dangling()}
         if FOREIGN not in left:
             world.fail("nothing of another job is touched", f"the upload of {FOREIGN}")
-        tag = sink_tag(JOB_ID, sink_id)
+        fingerprint = sink_fingerprint(JOB_ID, sink_id)
         for path in sorted(left - finished):
-            begun = begun_in(path, tag)
+            begun = epoch_begun(path, fingerprint)
             if begun is not None and begun <= newest.manifest.epoch:
                 world.fail("no upload stays open", path)
 

@@ -5,11 +5,11 @@ import pytest
 
 from lakestate.errors import CorruptionError, InvalidInputError
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.sinks.files.names import FileNaming, begun_in, owned_file_id, sink_tag
+from lakestate.sinks.files.names import FileNaming, epoch_begun, owned_file_id, sink_fingerprint
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 
-TAG = sink_tag("job", "out")
+TAG = sink_fingerprint("job", "out")
 
 
 @pytest.mark.parametrize("parallelism", [1, 3, 64])
@@ -22,10 +22,10 @@ def test_a_file_id_is_in_the_key_range_of_its_subtask(parallelism: int) -> None:
 def test_a_name_says_when_its_file_was_begun_and_by_which_sink() -> None:
     name = FileNaming("events", "-v2", "json.gz").name(TAG, Epoch(12), 3, "f00")
     assert name == f"events-{TAG}-0000000012-00003-f00-v2.json.gz"
-    assert begun_in(f"country=DE/{name}", TAG) == Epoch(12)
-    assert begun_in(f"{name}.attempt", TAG) == Epoch(12)
-    assert begun_in(name, sink_tag("job", "other")) is None
-    assert begun_in(f"{name}/000", TAG) is None
+    assert epoch_begun(f"country=DE/{name}", TAG) == Epoch(12)
+    assert epoch_begun(f"{name}.attempt", TAG) == Epoch(12)
+    assert epoch_begun(name, sink_fingerprint("job", "other")) is None
+    assert epoch_begun(f"{name}/000", TAG) is None
 
 
 @pytest.mark.parametrize("prefix", ["", "_part", ".part", "a/b", "x" * 65])

@@ -27,7 +27,7 @@ from lakestate.errors import (
     StorageUnavailableError,
 )
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.iceberg import answers as iceberg_answers
+from lakestate.sinks.iceberg import catalog_calls as iceberg_answers
 from lakestate.sinks.iceberg.append import TableAppend
 from lakestate.testing.faults import SimulatedCrash
 

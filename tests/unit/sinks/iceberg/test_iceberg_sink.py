@@ -193,7 +193,7 @@ def test_a_sink_pickles_and_hides_its_credentials(warehouse: Warehouse) -> None:
 
 
 def test_without_pyiceberg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    iceberg_catalog._loaded.cache_clear()
+    iceberg_catalog._load_catalog.cache_clear()
     monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
     sink = IcebergSink(TABLE, catalog=IcebergCatalog.sqlite(f"file://{tmp_path}"))
     with pytest.raises(MissingExtraError, match=r"lakestate\[iceberg\]"):
@@ -215,7 +215,7 @@ def test_the_example_of_the_documentation_makes_its_table(tmp_path: Path) -> Non
     exec(example.replace("/data/warehouse", str(tmp_path)), names)
     at = pa.timestamp("us", "UTC")
     names["sink"].check(pa.schema([("country", pa.string()), ("ts", at), ("user", pa.int64())]))
-    spec = names["sink"].loaded_table().spec()
+    spec = names["sink"].load_table().spec()
     assert [field.name for field in spec.fields] == ["country", "ts_day", "user_bucket"]
 
 

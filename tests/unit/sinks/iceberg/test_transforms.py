@@ -30,7 +30,7 @@ from pyiceberg.types import (
 
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.iceberg.partition_values import PartitionField, distinct_values
-from lakestate.sinks.iceberg.transforms import transformed
+from lakestate.sinks.iceberg.transforms import apply_transform
 
 TEXTS = ["", "a", "ab", "abc", "abcd", "abcde", "München 東京 🚀", "x" * 77, None]
 INTEGERS = [0, 1, -1, 34, 2**31 - 1, -(2**31), 12345, None]
@@ -109,7 +109,7 @@ def expected_value(transform: str, iceberg_type: IcebergType, value: Any) -> Any
 def test_a_transformed_column_is_what_pyiceberg_makes_of_each_value(transform: str, column: str) -> None:
     iceberg_type, array, values = column_of(column)
     field = PartitionField("part", column, transform, array.type)
-    indices, distinct = distinct_values(transformed(array, transform))
+    indices, distinct = distinct_values(apply_transform(array, transform))
     folders = [field.folder(distinct[number]) for number in indices.to_pylist()]
     found = [field.value(folder) for folder in folders]
     expected = [expected_value(transform, iceberg_type, value) for value in values]
@@ -123,9 +123,9 @@ def test_a_transformed_column_is_what_pyiceberg_makes_of_each_value(transform: s
 @pytest.mark.parametrize("column", ["string", "binary", "fixed", "long"])
 def test_a_slice_of_a_column_is_transformed_as_the_rest_is(column: str) -> None:
     _, array, _ = column_of(column)
-    whole = transformed(array, "bucket[16]").to_pylist()
-    assert transformed(array.slice(2), "bucket[16]").to_pylist() == whole[2:]
-    assert transformed(array.slice(0, 0), "bucket[16]").to_pylist() == []
+    whole = apply_transform(array, "bucket[16]").to_pylist()
+    assert apply_transform(array.slice(2), "bucket[16]").to_pylist() == whole[2:]
+    assert apply_transform(array.slice(0, 0), "bucket[16]").to_pylist() == []
 
 
 def test_the_periods_of_a_time_are_spelled_for_people() -> None:
@@ -133,7 +133,7 @@ def test_the_periods_of_a_time_are_spelled_for_people() -> None:
     folders = {}
     for transform in ("year", "month", "day", "hour"):
         field = PartitionField(f"at_{transform}", "at", transform, moment.type)
-        _, (value,) = distinct_values(transformed(moment, transform))
+        _, (value,) = distinct_values(apply_transform(moment, transform))
         folders[transform] = field.folder(value)
     assert folders == {
         "year": "at_year=2017",
@@ -159,4 +159,4 @@ def test_a_value_too_long_for_a_path_is_refused_with_advice() -> None:
 
 def test_an_unknown_transform_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="zorder"):
-        transformed(pa.array([1]), "zorder[3]")
+        apply_transform(pa.array([1]), "zorder[3]")

@@ -10,7 +10,7 @@ import pytest
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.partitioning.partitioner import Partitioning
-from lakestate.sinks.partitioning.paths import escaped_path_name, partition_name
+from lakestate.sinks.partitioning.paths import escape_path_name, partition_name
 
 DAY_US = 86_400_000_000
 FAR_US = 1_700_000_000_000 * 1_000_000
@@ -47,7 +47,7 @@ def test_a_value_is_named_as_spark_names_it(value: Any, name: str) -> None:
 
 def test_every_character_that_hive_escapes_is_escaped() -> None:
     special = "\"#%'*/:=?\\{[]^\x7f" + "".join(map(chr, range(1, 32)))
-    assert escaped_path_name(special) == "".join(f"%{ord(each):02X}" for each in special)
+    assert escape_path_name(special) == "".join(f"%{ord(each):02X}" for each in special)
 
 
 def test_rows_keep_their_order_within_a_partition() -> None:

@@ -64,7 +64,7 @@ class JsonLinesSink(FileSink):
         """A writer of a new file."""
         return JsonLinesWriter(schema, JsonCompression(self.compression))
 
-    def resumed_file(self, schema: pa.Schema, state: WriterState) -> BatchBufferingWriter:
+    def resume_file(self, schema: pa.Schema, state: WriterState) -> BatchBufferingWriter:
         """A writer of a file that goes on."""
         return JsonLinesWriter.resume(schema, state, JsonCompression(self.compression))
 

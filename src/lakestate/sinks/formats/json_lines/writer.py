@@ -64,7 +64,7 @@ class JsonLinesWriter:
     ) -> JsonLinesWriter:
         """The writer as it was at a checkpoint."""
         writer = cls(schema, compression)
-        state = state.checked()
+        state.check()
         writer._bytes = UntakenBytes(state.start, state.of_kind(PieceKind.BYTES))
         writer._numbers = PieceNumbers(state.next_piece)
         writer._row_count = state.row_count
@@ -87,7 +87,7 @@ class JsonLinesWriter:
 
     def add_batch_data(self, batch: pa.RecordBatch) -> None:
         """Take rows."""
-        rows = _dicts(conformed_rows(batch, self._schema))
+        rows = _row_dicts(conformed_rows(batch, self._schema))
         if not rows:
             return
         lines = _ENCODER.encode_lines(rows)
@@ -104,7 +104,7 @@ class JsonLinesWriter:
     def settle(self) -> None:
         """Turn all lines into finished bytes."""
         if self._lines:
-            self._bytes.append(_compressed(b"".join(self._lines), self._compression))
+            self._bytes.append(_compress(b"".join(self._lines), self._compression))
             self._lines, self._line_bytes = [], 0
 
     def checkpoint(self) -> WriterState:
@@ -119,7 +119,7 @@ class JsonLinesWriter:
         return FileStatistics(self._row_count)
 
 
-def _dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def _row_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     try:
         return list(batch.to_pylist(maps_as_pydicts="strict"))
     except (ArithmeticError, ValueError, KeyError) as cause:
@@ -130,7 +130,7 @@ def _dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
         ) from cause
 
 
-def _compressed(lines: bytes, compression: JsonCompression) -> bytes:
+def _compress(lines: bytes, compression: JsonCompression) -> bytes:
     match compression:
         case JsonCompression.NONE:
             return lines

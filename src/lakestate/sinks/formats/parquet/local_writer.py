@@ -13,10 +13,10 @@ import pyarrow as pa
 from lakestate.sinks.files.destination import (
     BatchBufferingWriter,
     Destination,
-    LocalPlace,
-    Place,
-    UploadPlace,
-    moved_output,
+    LocalResumePoint,
+    ResumePoint,
+    UploadResumePoint,
+    moved_output_error,
 )
 from lakestate.sinks.files.local_output import HiddenFile, LocalOutput
 from lakestate.sinks.files.names import copy_name
@@ -38,13 +38,13 @@ class LocalDestinations:
         temporary = path.rpartition("/")[2]
         return LocalDestination(self._output, self._output.create(temporary))
 
-    def resume(self, path: str, place: Place) -> Destination:
+    def resume(self, path: str, resume_point: ResumePoint) -> Destination:
         """A file that goes on."""
-        if isinstance(place, UploadPlace):
-            raise moved_output(path, place, str(self._output.root))
+        if isinstance(resume_point, UploadResumePoint):
+            raise moved_output_error(path, resume_point, str(self._output.root))
         copy = copy_name(path.rpartition("/")[2], self._attempt)
-        file = self._output.reopen(place.temporary, place.position, place.crc32, copy)
-        in_place = file.path.name == place.temporary
+        file = self._output.reopen(resume_point.temporary, resume_point.position, resume_point.crc32, copy)
+        in_place = file.path.name == resume_point.temporary
         return LocalDestination(self._output, file, copy if in_place else None)
 
     def close(self) -> None:
@@ -77,10 +77,10 @@ class LocalDestination:
             self._move_to(self._copy)
         self._let_go()
 
-    def checkpoint(self) -> Place:
+    def checkpoint(self) -> ResumePoint:
         """Make it durable and let go of it."""
         self._let_go()
-        return LocalPlace(self._file.path.name, self._file.position, self._file.crc32)
+        return LocalResumePoint(self._file.path.name, self._file.position, self._file.crc32)
 
     def complete(self) -> Content:
         """What was made durable when it was finished."""
@@ -101,7 +101,7 @@ class LocalDestination:
         it after it was finished or even shown. Another name for the same file would not help.
         """
         found = self._file
-        self._file = self._output.copied(found, copy)
+        self._file = self._output.copy_to(found, copy)
         found.close()
 
     def _let_go(self) -> None:

@@ -57,11 +57,11 @@ class Segment:
     footer: bytes
 
 
-def encoded_segment(rows: pa.Table, offset: int, settings: ParquetSettings) -> Segment:
+def encode_segment(rows: pa.Table, offset: int, settings: ParquetSettings) -> Segment:
     """The rows as one row group that begins at an offset of the file.
 
     >>> rows = pa.table({"n": [1, 2, 3]})
-    >>> segment = encoded_segment(rows, len(MAGIC), ParquetSettings("none"))
+    >>> segment = encode_segment(rows, len(MAGIC), ParquetSettings("none"))
     >>> file = b"".join([MAGIC, segment.body, trailing_footer([segment.footer])])
     >>> pq.read_table(pa.BufferReader(file)).equals(rows)
     True
@@ -74,15 +74,15 @@ def encoded_segment(rows: pa.Table, offset: int, settings: ParquetSettings) -> S
             os.lseek(file.fileno(), offset, os.SEEK_SET)
             writer.write_table(rows, row_group_size=max(1, len(rows)))
             writer.close()
-        return _cut(descriptor, offset)
+        return _split_footer(descriptor, offset)
 
 
 def trailing_footer(footers: Sequence[bytes]) -> bytes:
     """The end of a file whose row groups these footers describe."""
-    return _written(merged_metadata(footers))[len(MAGIC) :]
+    return _serialise_metadata(merge_metadata(footers))[len(MAGIC) :]
 
 
-def merged_metadata(footers: Sequence[bytes]) -> pq.FileMetaData:
+def merge_metadata(footers: Sequence[bytes]) -> pq.FileMetaData:
     """The metadata of a file of all row groups, in order."""
     first, *others = (pq.read_metadata(pa.BufferReader(MAGIC + footer)) for footer in footers)
     for other in others:
@@ -131,7 +131,7 @@ def _scratch_file() -> Iterator[tuple[str, int]]:
             yield file.name, file.fileno()
 
 
-def _cut(descriptor: int, offset: int) -> Segment:
+def _split_footer(descriptor: int, offset: int) -> Segment:
     """Separate the row group from the footer behind it."""
     size = os.fstat(descriptor).st_size
     with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as written:
@@ -141,7 +141,7 @@ def _cut(descriptor: int, offset: int) -> Segment:
         return Segment(written[offset:footer_start], written[footer_start:])
 
 
-def _written(metadata: pq.FileMetaData) -> bytes:
+def _serialise_metadata(metadata: pq.FileMetaData) -> bytes:
     stream = pa.BufferOutputStream()
     metadata.write_metadata_file(stream)
     return bytes(stream.getvalue().to_pybytes())

@@ -85,7 +85,7 @@ class ParquetSink(FileSink):
             kept_row_bytes=self._kept_row_bytes,
         )
 
-    def resumed_file(self, schema: pa.Schema, state: WriterState) -> BatchBufferingWriter:
+    def resume_file(self, schema: pa.Schema, state: WriterState) -> BatchBufferingWriter:
         """A writer of a file that goes on."""
         return ParquetBatchBufferingWriter.resume(
             schema,

@@ -19,11 +19,11 @@ from lakestate.sinks.formats.parquet.segment import (
     MAGIC,
     ParquetSettings,
     Segment,
-    encoded_segment,
-    merged_metadata,
+    encode_segment,
+    merge_metadata,
     trailing_footer,
 )
-from lakestate.sinks.formats.required_values import required_rows
+from lakestate.sinks.formats.required_values import enforce_required_rows
 from lakestate.sinks.formats.row_schema import conformed_rows
 from lakestate.sinks.formats.statistics import FileStatistics
 
@@ -85,7 +85,7 @@ class ParquetBatchBufferingWriter:
     ) -> ParquetBatchBufferingWriter:
         """The writer as it was at a checkpoint. Nothing is decoded before it is needed."""
         writer = cls(schema, settings, row_group_bytes=row_group_bytes, kept_row_bytes=kept_row_bytes)
-        state = state.checked()
+        state.check()
         writer._bytes = UntakenBytes(state.start, state.of_kind(PieceKind.BYTES))
         writer._numbers = PieceNumbers(state.next_piece)
         writer._footers = state.of_kind(PieceKind.FOOTER)
@@ -120,7 +120,7 @@ class ParquetBatchBufferingWriter:
     def add_batch_data(self, batch: pa.RecordBatch) -> None:
         """Take rows. Ends the row group when it is large enough."""
         # Now: when the row group ends, the epoch of the rows may be published.
-        batch = required_rows(conformed_rows(batch, self._schema), self._schema)
+        batch = enforce_required_rows(conformed_rows(batch, self._schema), self._schema)
         if not len(batch):
             return
         self._rows.append(batch)
@@ -153,21 +153,21 @@ class ParquetBatchBufferingWriter:
     def trailing_bytes_for_checkpoint(self) -> tuple[bytes, FileStatistics]:
         """What would have to follow the bytes taken so far if the file ended now. Changes nothing."""
         footers = [piece.content for piece in self._footers]
-        segment = self._encoded_rows() if self._row_bytes or not footers else None
+        segment = self._encode_rows() if self._row_bytes or not footers else None
         body = b"" if segment is None else segment.body
         footers += [] if segment is None else [segment.footer]
-        with _reading_pieces():
-            trailing = b"".join([self._bytes.copied_from(0), body, trailing_footer(footers)])
-            return trailing, FileStatistics.of(merged_metadata(footers))
+        with _translate_read_errors():
+            trailing = b"".join([self._bytes.copy_from(0), body, trailing_footer(footers)])
+            return trailing, FileStatistics.of(merge_metadata(footers))
 
     def finish(self) -> FileStatistics:
         """End the file: the footer is behind the last row group, waiting to be taken."""
         if self._row_bytes or not self._footers:
             self._end_row_group()
         footers = [piece.content for piece in self._footers]
-        with _reading_pieces():
+        with _translate_read_errors():
             self._bytes.append(trailing_footer(footers))
-            statistics = FileStatistics.of(merged_metadata(footers))
+            statistics = FileStatistics.of(merge_metadata(footers))
         if statistics.row_count != self._row_count:
             raise CorruptionError(
                 "a file does not hold the rows that were written to it",
@@ -182,23 +182,23 @@ class ParquetBatchBufferingWriter:
         return self.split_to(self.buffered_bytes), statistics
 
     def _end_row_group(self) -> None:
-        segment = self._encoded_rows()
+        segment = self._encode_rows()
         self._bytes.append(segment.body)
         self._footers.append(Piece(self._numbers.take(), PieceKind.FOOTER, segment.footer))
         self._encoded_row_bytes += self._row_bytes
         self._kept, self._rows, self._row_bytes = [], [], 0
 
-    def _encoded_rows(self) -> Segment:
-        with _reading_pieces():
+    def _encode_rows(self) -> Segment:
+        with _translate_read_errors():
             batches = [batch for piece in self._kept for batch in _ipc_batches(piece)] + self._rows
             # A file that only remains to be finished may hold rows of an older schema.
             rows = pa.Table.from_batches(batches, None if batches else self._schema)
-        with _encoding_rows():
-            return encoded_segment(rows, self._bytes.end, self._settings)
+        with _translate_encoding_errors():
+            return encode_segment(rows, self._bytes.end, self._settings)
 
 
 @contextmanager
-def _reading_pieces() -> Iterator[None]:
+def _translate_read_errors() -> Iterator[None]:
     """Pieces come from storage: what cannot be read of them is damage, and is named."""
     try:
         yield
@@ -211,7 +211,7 @@ def _reading_pieces() -> Iterator[None]:
 
 
 @contextmanager
-def _encoding_rows() -> Iterator[None]:
+def _translate_encoding_errors() -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as cause:

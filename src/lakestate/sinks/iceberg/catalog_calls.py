@@ -25,7 +25,7 @@ _WAIT_MAX_S = 2.0
 Answer = TypeVar("Answer")
 
 
-def answered(ask: Callable[[], Answer], table_name: str, attempts_max: int) -> Answer:
+def call_catalog(ask: Callable[[], Answer], table_name: str, attempts_max: int) -> Answer:
     """What a catalog answers, however long it takes within reason."""
     failure: Exception | None = None
     for attempt in range(attempts_max):
@@ -34,7 +34,7 @@ def answered(ask: Callable[[], Answer], table_name: str, attempts_max: int) -> A
         try:
             return ask()
         except REFUSED as cause:
-            raise refused(table_name, cause) from cause
+            raise refusal_error(table_name, cause) from cause
         except UNREACHABLE as cause:
             failure = cause
     raise StorageUnavailableError(
@@ -52,6 +52,6 @@ def wait_after(attempt: int) -> None:
     time.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
 
 
-def refused(table_name: str, cause: Exception) -> InvalidInputError:
+def refusal_error(table_name: str, cause: Exception) -> InvalidInputError:
     """The error for a catalog that will answer the same however often it is asked."""
     return InvalidInputError("the Iceberg catalog refuses", object_name=table_name, found=cause)

@@ -13,7 +13,7 @@ from tests.support.sinks.iceberg_job import TABLE, Warehouse
 from tests.support.sinks.sink_job import SCHEMA, SinkJob, expected_rows, numbered_rows
 
 from lakestate.errors import InvalidInputError, StorageUnavailableError
-from lakestate.sinks.iceberg import answers as iceberg_answers
+from lakestate.sinks.iceberg import catalog_calls as iceberg_answers
 from lakestate.sinks.iceberg.catalog import IcebergCatalog
 from lakestate.sinks.iceberg.sink import IcebergSink
 
