@@ -21,10 +21,9 @@ from lakestate.protocol.retention import RetentionPolicy
 from lakestate.runtime.sink_step import clean_up_of, committer_of
 from lakestate.sinks.sink import Sink
 from lakestate.spark.checkpoint.directory import SparkDirectory
-from lakestate.spark.execution.compaction import SparkCompactor
-from lakestate.spark.execution.partition_shuffle import add_partition_shuffle
+from lakestate.spark.execution.compactor import SparkCompactor
+from lakestate.spark.execution.compile import CompiledPipeline, compile_pipeline
 from lakestate.spark.graph.checks import check_names, check_stored, check_types, tables_of
-from lakestate.spark.graph.compiled import CompiledPipeline, compile_pipeline
 from lakestate.spark.graph.nodes import (
     ApplyNode,
     ConnectNode,
@@ -38,9 +37,10 @@ from lakestate.spark.graph.nodes import (
     Transform,
     TransformNode,
 )
+from lakestate.spark.graph.partition_shuffle import add_partition_shuffle
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.query import PipelineQuery
-from lakestate.spark.session_checks import check_session, check_speculation
+from lakestate.spark.session import check_session, check_speculation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

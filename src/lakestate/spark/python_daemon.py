@@ -13,7 +13,7 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-IMPORTED = ("pyspark.worker", "pandas", "pyarrow.parquet", "lakestate.spark.execution.worker")
+IMPORTED = ("pyspark.worker", "pandas", "pyarrow.parquet", "lakestate.spark.tasks.stage_task")
 
 if __name__ == "__main__":
     for name in IMPORTED:

@@ -6,8 +6,7 @@ error it was: Spark is told only that the epoch did not finish, because it canno
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from threading import Event, Lock, RLock, Thread, get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -21,21 +20,13 @@ from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.values import Epoch
 from lakestate.spark.checkpoint.directory import SparkDirectory
 from lakestate.spark.checkpoint.offsets import has_offsets, rebuild_directory
+from lakestate.spark.execution.compile import CompiledPipeline, combine_sources
 from lakestate.spark.execution.epoch_runner import EpochRunner
-from lakestate.spark.graph.compiled import CompiledPipeline, combine_sources
+from lakestate.spark.session import apply_settings, use_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-SESSION_SETTINGS = {
-    # Nothing to adapt in our plans, and planning in steps costs time in every epoch.
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
-    # The simplified one leaves out what was raised in the operator's own code.
-    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-}
-"""For the query's own session, which is a clone: the user's stays as it is."""
 
 
 class EpochNotFinishedError(RuntimeError):
@@ -127,7 +118,7 @@ class PipelineQuery:
         if self._failure is not None:
             raise self._failure
         try:
-            with self._epoch_lock, _use_settings(self._pipeline.schemas.session):
+            with self._epoch_lock, use_settings(self._pipeline.schemas.session):
                 # An epoch before the first batch would have no offsets to go on from, and Spark
                 # would begin with a batch whose epoch is taken.
                 self._starts_again = self._driver.parent is not None or self._driver.look_again() is not None
@@ -186,7 +177,7 @@ class PipelineQuery:
         """Set up the session of Spark's query once. It is a clone, so the user's is not touched."""
         if self._is_prepared:
             return
-        _set_all(session, SESSION_SETTINGS)
+        apply_settings(session)
         # Work beside the stream and the last epoch run there too: Spark keeps other Python
         # workers for other settings, and starting those takes longer than a small epoch.
         self._pipeline.schemas.session = session
@@ -231,19 +222,3 @@ def _out_of_step_error(newest: Manifest | None, epoch: Epoch) -> IncompatibleSta
         else f"epoch {newest.epoch} holds no offsets of Spark's, so there is nothing to go on from: "
         "the job was drained before it had read anything; start it under another job id",
     )
-
-
-@contextmanager
-def _use_settings(session: SparkSession) -> Iterator[None]:
-    """Our settings for the last epoch. Without a batch before it, its session is the user's."""
-    before = {name: str(session.conf.get(name)) for name in SESSION_SETTINGS}
-    _set_all(session, SESSION_SETTINGS)
-    try:
-        yield
-    finally:
-        _set_all(session, before)
-
-
-def _set_all(session: SparkSession, settings: Mapping[str, str]) -> None:
-    for name, value in settings.items():
-        session.conf.set(name, value)

@@ -1,1 +1,22 @@
-"""Spark's own checkpoint directory: a cache that is rebuilt from the manifest."""
+"""Spark's own checkpoint directory: a cache of one driver, rebuilt from the manifest at every start.
+
+May import everything below `spark`, and no other folder of it. Nothing here imports pyspark.
+"""
+
+from lakestate.spark.checkpoint.directory import SparkDirectory
+from lakestate.spark.checkpoint.offsets import (
+    engine_files_without_batch,
+    has_offsets,
+    read_engine_files,
+    rebuild_directory,
+    source_offsets,
+)
+
+__all__ = [
+    "SparkDirectory",
+    "engine_files_without_batch",
+    "has_offsets",
+    "read_engine_files",
+    "rebuild_directory",
+    "source_offsets",
+]

@@ -1,1 +1,9 @@
-"""`format("lakestate")`: the file sinks as a streaming data source of Spark's."""
+"""`format("lakestate")`: a file sink for Spark queries that are not pipelines.
+
+May import `graph` for schemas and shuffles, and everything below `spark`.
+"""
+
+from lakestate.spark.data_source.commit import finish_files
+from lakestate.spark.data_source.source import LakestateDataSource, register, write_stream
+
+__all__ = ["LakestateDataSource", "finish_files", "register", "write_stream"]

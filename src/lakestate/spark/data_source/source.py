@@ -21,7 +21,7 @@ from lakestate.spark.data_source.commit import WrittenPartition, commit_batch, e
 from lakestate.spark.data_source.job import BatchPlan, LatestTime, SinkJob, writer_name
 from lakestate.spark.data_source.options import DataSourceOptions
 from lakestate.spark.data_source.position import BatchPosition, is_published
-from lakestate.spark.execution.partition_shuffle import shuffle_expressions
+from lakestate.spark.graph.partition_shuffle import shuffle_expressions
 from lakestate.spark.graph.schemas import spark_ddl
 from lakestate.tables.arrow.schema import arrow_fields, columns_of
 

@@ -22,8 +22,8 @@ from lakestate.errors import LakestateError, OperatorError
 from lakestate.protocol.metadata import NamedBytes, SourceOffsets
 from lakestate.protocol.watermarks import source_watermark
 from lakestate.spark.checkpoint.offsets import engine_files_without_batch, read_engine_files, source_offsets
+from lakestate.spark.execution.compile import CompiledPipeline
 from lakestate.spark.execution.frames import EpochFrames, collect_reports
-from lakestate.spark.graph.compiled import CompiledPipeline
 from lakestate.spark.graph.nodes import SourceNode
 
 if TYPE_CHECKING:

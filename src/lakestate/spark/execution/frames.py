@@ -17,9 +17,7 @@ from lakestate.coordinator.epoch_plan import EpochPlan
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.key_ranges import subtask_sql
 from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US
-from lakestate.spark.execution.partition_shuffle import micros_sql
-from lakestate.spark.execution.worker import REPORT, StageTask
-from lakestate.spark.graph.compiled import CompiledPipeline, CompiledStage, source_column
+from lakestate.spark.execution.compile import CompiledPipeline, CompiledStage, source_column
 from lakestate.spark.graph.nodes import (
     ApplyNode,
     ConnectNode,
@@ -30,7 +28,9 @@ from lakestate.spark.graph.nodes import (
     SourceNode,
     TransformNode,
 )
+from lakestate.spark.graph.partition_shuffle import micros_sql
 from lakestate.spark.graph.schemas import add_key_columns, spark_ddl
+from lakestate.spark.tasks.stage_task import REPORT, StageTask
 from lakestate.tables.arrow.schema import columns_of
 
 if TYPE_CHECKING:

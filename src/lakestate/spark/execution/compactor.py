@@ -7,22 +7,18 @@ their own: an epoch then finds most slots free, and is before all merges that ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-import pyarrow as pa
-
-from lakestate.coordinator.compact import compact_replicated, compact_subtask
-from lakestate.coordinator.epoch_plan import decode_merges, encode_merges
+from lakestate.coordinator.compact import compact_replicated
+from lakestate.coordinator.epoch_plan import decode_merges
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest, OperatorEntry, TableType
 from lakestate.protocol.records import GenerationRecord
 from lakestate.spark.graph.schemas import Schemas
-from lakestate.tables.contract import CompactedFiles, Table
-
-Merges = dict[int, tuple[CompactedFiles, ...]]
-_MERGES = "merges"
+from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, Merges
+from lakestate.tables.contract import Table
 
 SUBTASKS_FOR_ONE_MERGE = 4
 """So many subtasks of an operator, and so about as many slots, for each merge that runs at a time."""
@@ -72,7 +68,7 @@ class SparkCompactor:
     def _run_merges(self, task: CompactionTask, first: int, last: int) -> Merges:
         rows = self._schemas.session.range(first, last, 1, last - first)
         merges: Merges = {}
-        for row in rows.mapInArrow(task, f"{_MERGES} binary").collect():
+        for row in rows.mapInArrow(task, f"{MERGES} binary").collect():
             merges |= decode_merges(bytes(row[0]))
         return merges
 
@@ -86,28 +82,3 @@ class SparkCompactor:
         tables = self._tables[entry.operator_id]
         found = tuple(compact_replicated(self._backend, manifest, stored, claim, self._policy, tables))
         return {metadata.subtask_index: found for metadata in stored} if found else {}
-
-
-@dataclass(frozen=True)
-class CompactionTask:
-    """The function that `mapInArrow` calls: row `i` stands for the subtask at `full[i]`."""
-
-    backend: ParquetBackend
-    manifest: Manifest
-    full: tuple[int, ...]
-    claim: GenerationRecord
-    policy: CompactionPolicy
-    tables: tuple[Table, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merge what is worth it in the subtasks of these rows."""
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                data = encode_merges(self._merge(self.full[number]))
-                yield pa.record_batch({_MERGES: pa.array([data], pa.binary())})
-
-    def _merge(self, number: int) -> Merges:
-        entry = self.manifest.operators[0].subtasks[number]
-        metadata = self.backend.objects(self.manifest.job_id).read_subtasks([entry])[0]
-        found = compact_subtask(self.backend, self.manifest, metadata, self.claim, self.policy, self.tables)
-        return {metadata.subtask_index: tuple(found)} if found else {}

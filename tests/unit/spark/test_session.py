@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakestate.errors import InvalidInputError
-from lakestate.spark.session_checks import check_session, check_speculation
+from lakestate.spark.session import check_session, check_speculation
 
 
 def session(**settings: str) -> Any:

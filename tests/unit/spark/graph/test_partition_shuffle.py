@@ -13,8 +13,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 import lakestate as ls
 from lakestate.sinks import EventTime
 from lakestate.sinks.partitioning.partitioner import Partitioning
-from lakestate.spark.execution.partition_shuffle import add_partition_shuffle, micros_sql, shuffle_expressions
 from lakestate.spark.graph.nodes import Graph, ShuffleNode, SourceNode
+from lakestate.spark.graph.partition_shuffle import add_partition_shuffle, micros_sql, shuffle_expressions
 
 SCHEMA = StructType(
     [

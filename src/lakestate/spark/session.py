@@ -1,14 +1,25 @@
-"""What a Spark session must be like for a pipeline, found before anything is claimed."""
+"""What a pipeline needs of a Spark session: checks before anything is claimed, and settings of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakestate.errors import InvalidInputError
-from lakestate.spark.graph.compiled import CompiledPipeline
+from lakestate.spark.execution.compile import CompiledPipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+SESSION_SETTINGS = {
+    # Nothing to adapt in our plans, and planning in steps costs time in every epoch.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+    # The simplified one leaves out what was raised in the operator's own code.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+}
+"""For the query's own session, which is a clone: the user's stays as it is."""
 
 
 def check_session(session: SparkSession) -> None:
@@ -37,3 +48,24 @@ def check_speculation(session: SparkSession, pipeline: CompiledPipeline) -> None
             found="spark.speculation=true",
             action="start Spark with spark.speculation=false; a pipeline of one stage may keep it",
         )
+
+
+def apply_settings(session: SparkSession) -> None:
+    """Apply `SESSION_SETTINGS` to the session of Spark's query."""
+    _set_all(session, SESSION_SETTINGS)
+
+
+@contextmanager
+def use_settings(session: SparkSession) -> Iterator[None]:
+    """Apply `SESSION_SETTINGS` for the last epoch. If no batch ran before it, its session is the user's."""
+    before = {name: str(session.conf.get(name)) for name in SESSION_SETTINGS}
+    _set_all(session, SESSION_SETTINGS)
+    try:
+        yield
+    finally:
+        _set_all(session, before)
+
+
+def _set_all(session: SparkSession, settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        session.conf.set(name, value)

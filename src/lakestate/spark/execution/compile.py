@@ -13,11 +13,11 @@ from lakestate.job.backing_store import BackingStore
 from lakestate.runtime.sink_step import SinkStep
 from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan
-from lakestate.spark.execution.worker import REPORT, Export, StageCode
 from lakestate.spark.graph.checks import event_time_of
 from lakestate.spark.graph.nodes import ApplyNode, ConnectNode, Graph, SinkNode, SourceNode
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.graph.stages import Stage, forks_of, stages_of
+from lakestate.spark.tasks.stage_task import REPORT, Export, StageCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,0 +1,9 @@
+"""What runs inside Spark's tasks: the subtasks of a stage, merges, and how their errors reach the driver.
+
+Python workers import this folder when they start, so it imports no other folder of `spark`.
+"""
+
+from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, Merges
+from lakestate.spark.tasks.stage_task import REPORT, Export, StageCode, StageTask
+
+__all__ = ["MERGES", "REPORT", "CompactionTask", "Export", "Merges", "StageCode", "StageTask"]

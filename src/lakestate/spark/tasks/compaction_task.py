@@ -1,0 +1,47 @@
+"""What merges the files of subtasks inside a Spark task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakestate.coordinator.compact import compact_subtask
+from lakestate.coordinator.epoch_plan import encode_merges
+from lakestate.coordinator.parquet_backend import ParquetBackend
+from lakestate.protocol.compaction import CompactionPolicy
+from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.records import GenerationRecord
+from lakestate.tables.contract import CompactedFiles, Table
+
+Merges = dict[int, tuple[CompactedFiles, ...]]
+"""The merged files of each subtask, by its index."""
+
+MERGES = "merges"
+"""The column in which a task returns them."""
+
+
+@dataclass(frozen=True)
+class CompactionTask:
+    """The function that `mapInArrow` calls: row `i` stands for the subtask at `full[i]`."""
+
+    backend: ParquetBackend
+    manifest: Manifest
+    full: tuple[int, ...]
+    claim: GenerationRecord
+    policy: CompactionPolicy
+    tables: tuple[Table, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Merge what is worth it in the subtasks of these rows."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                data = encode_merges(self._merge(self.full[number]))
+                yield pa.record_batch({MERGES: pa.array([data], pa.binary())})
+
+    def _merge(self, number: int) -> Merges:
+        entry = self.manifest.operators[0].subtasks[number]
+        metadata = self.backend.objects(self.manifest.job_id).read_subtasks([entry])[0]
+        found = compact_subtask(self.backend, self.manifest, metadata, self.claim, self.policy, self.tables)
+        return {metadata.subtask_index: tuple(found)} if found else {}
