@@ -72,7 +72,7 @@ class Driver:
     """What the driver and the subtasks of a real pipeline do, in one object."""
 
     job: JobObjects
-    mine: GenerationRecord
+    claim: GenerationRecord
     ambient: SteppingAmbient
     found: RecoveredEpoch | None
 
@@ -80,8 +80,8 @@ class Driver:
     def start(cls, store: ObjectStore, name: str) -> Driver:
         """Take over the job and see where it stands."""
         job, ambient = JobObjects(store, "orders-per-user"), SteppingAmbient(name)
-        mine = claim_generation(job, ambient)
-        return cls(job, mine, ambient, recover(job, mine))
+        claim = claim_generation(job, ambient)
+        return cls(job, claim, ambient, recover(job, claim))
 
     @property
     def parent(self) -> Manifest | None:
@@ -107,7 +107,7 @@ class Driver:
         return Manifest(
             job_id=self.job.job_id,
             epoch=epoch,
-            generation=self.mine.generation,
+            generation=self.claim.generation,
             parent=None if self.parent is None else self.parent.epoch,
             started_ms=self.ambient.now_ms(),
             finished_ms=self.ambient.now_ms(),
@@ -118,14 +118,14 @@ class Driver:
 
     def publish(self, manifest: Manifest) -> CommitPermit:
         """Create the epoch record: from here on the epoch stands."""
-        outcome = publish_epoch(self.job, self.mine, manifest, self.ambient)
+        outcome = publish_epoch(self.job, self.claim, manifest, self.ambient)
         assert isinstance(outcome, Published), outcome
         self.found = RecoveredEpoch(outcome.permit.record, manifest, outcome.permit)
         return outcome.permit
 
     def commit(self, permit: CommitPermit, manifest: Manifest) -> None:
         """Make the output visible."""
-        commit_epoch(self.job, self.mine, permit, manifest, {"report": self._write_report})
+        commit_epoch(self.job, self.claim, permit, manifest, {"report": self._write_report})
 
     def _write_report(self, permit: CommitPermit, sink: SinkPreCommit) -> None:
         self.job.store.create(f"reports/{permit.epoch}.txt", sink.data)
@@ -140,7 +140,7 @@ class Driver:
             subtask_index=index,
             parallelism=PARALLELISM,
             epoch=epoch,
-            generation=self.mine.generation,
+            generation=self.claim.generation,
             attempt=self.ambient.new_id(),
             key_range=task.key_range,
             started_ms=self.ambient.now_ms(),
@@ -174,7 +174,7 @@ class Driver:
             checksum=ref.checksum,
             row_count=rows.num_rows,
             epoch=epoch,
-            generation=self.mine.generation,
+            generation=self.claim.generation,
             subtask_index=index,
             state_version=CONFIG.state_version,
             schema_fingerprint=CONFIG.schema_fingerprint,
@@ -243,7 +243,7 @@ def replay_an_interrupted_commit(store: ObjectStore, first: Driver) -> Driver:
     assert second.found.permit is not None
     second.commit(second.found.permit, second.found.manifest)
     epoch = second.found.record.epoch
-    out.print(f"   generation {second.mine.generation} found epoch {epoch} without its commit marker and")
+    out.print(f"   generation {second.claim.generation} found epoch {epoch} without its commit marker and")
     out.print(f"   committed it: reports/{epoch}.txt is there, once")
     return second
 
@@ -271,7 +271,7 @@ def keep_two_epochs_and_a_tag(driver: Driver) -> None:
     )
     needed = [path for path in plan.kept if "/3/" in path and path.endswith(".parquet")]
     out.print(f"   epoch 3 goes, but epoch 5 still refers to {len(needed)} of its data files: they stay")
-    assert retain(driver.job, driver.mine, policy, driver.ambient) == plan
+    assert retain(driver.job, driver.claim, policy, driver.ambient) == plan
     out.print(f"   published epochs now: {', '.join(map(str, driver.job.list_epochs()))}")
     step(5, "Epoch 1 was collected, so it can be neither opened nor tagged.")
     for attempt in (

@@ -22,7 +22,7 @@ from tests.support.jobs.table_job import TableJob
 import lakestate as ls
 from lakestate.codec import decode_manifest, encode_manifest
 from lakestate.coordinator.recover import recover
-from lakestate.coordinator.retain import references_of
+from lakestate.coordinator.retain import read_references
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.records import EpochRecord
 from lakestate.protocol.values import ObjectRef
@@ -70,17 +70,17 @@ class ForgedJob:
         ref = self._put("checkpoints/1/forged.pb", data)
         record = EpochRecord("job", ls.Epoch(1), self.record.generation, ref, 0)
         self.objects.store.put(
-            self.objects.full(self.objects.paths.epoch_record(ls.Epoch(1))), record.encode()
+            self.objects.store_path(self.objects.paths.epoch_record(ls.Epoch(1))), record.encode()
         )
 
     def _put(self, path: str, data: bytes) -> ObjectRef:
-        self.objects.store.put(self.objects.full(path), data)
+        self.objects.store.put(self.objects.store_path(path), data)
         return ObjectRef(path, len(data), xxhash.xxh3_64_intdigest(data))
 
     def open_everything(self, parallelism: int) -> None:
         """All that a start, a restore, a reader and retention do with metadata."""
         decodes_or_refuses(lambda: self.job.backend.load_checkpoint_metadata("job", ls.Epoch(1)))
-        decodes_or_refuses(lambda: references_of(self.objects, ls.Epoch(1)))
+        decodes_or_refuses(lambda: read_references(self.objects, ls.Epoch(1)))
         mine = self.job.backend.claim("job")
         decodes_or_refuses(lambda: recover(self.objects, mine))
         for index in range(parallelism):

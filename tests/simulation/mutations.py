@@ -78,7 +78,7 @@ def claim_without_compare(patch: Patch) -> None:
     def swap(job: JobObjects, path: str, record: Any, seen: Any) -> bool:
         if path != FENCE:
             return real(job, path, record, seen)
-        job.store.put(job.full(path), record.encode())
+        job.store.put(job.store_path(path), record.encode())
         return True
 
     patch.setattr(JobObjects, "swap", swap)
@@ -102,7 +102,7 @@ def delete_before_classify(patch: Patch) -> None:
 
 
 def delete_by_old_tags(patch: Patch) -> None:
-    patch.setattr(retain, "_with_tags_read_again", lambda job, before: before)
+    patch.setattr(retain, "_refresh_tags", lambda job, before: before)
 
 
 def commit_before_publish(patch: Patch) -> None:
@@ -164,8 +164,8 @@ def forget_carried_entries(patch: Patch) -> None:
 def collect_what_is_merged(patch: Patch) -> None:
     real = upkeep.retain
 
-    def retain_all(job: JobObjects, mine: Any, policy: Any, ambient: Any, *_: Any, **__: Any) -> Any:
-        return real(job, mine, policy, ambient)
+    def retain_all(job: JobObjects, claim: Any, policy: Any, ambient: Any, *_: Any, **__: Any) -> Any:
+        return real(job, claim, policy, ambient)
 
     patch.setattr(upkeep, "retain", retain_all)
 
@@ -188,9 +188,9 @@ def unknown_is_failure(patch: Patch) -> None:
 
     def create(job: JobObjects, ours: Any) -> Any:
         try:
-            outcome = job.store.create(job.full(job.paths.epoch_record(ours.epoch)), ours.encode())
+            outcome = job.store.create(job.store_path(job.paths.epoch_record(ours.epoch)), ours.encode())
         except OutcomeUnknownError:
-            job.store.delete_many([job.full(ours.manifest.path)])
+            job.store.delete_many([job.store_path(ours.manifest.path)])
             raise
         return None if isinstance(outcome, Created) else real(job, ours)
 
@@ -199,7 +199,7 @@ def unknown_is_failure(patch: Patch) -> None:
 
 def overwrite_names(patch: Patch) -> None:
     def create_new(job: JobObjects, name: Any, data: Any, attempt: str) -> Any:
-        job.store.put(job.full(name(None)), data)
+        job.store.put(job.store_path(name(None)), data)
         return ObjectRef(name(None), len(data), xxhash.xxh3_64_intdigest(data))
 
     patch.setattr(JobObjects, "create_new", create_new)
@@ -220,7 +220,7 @@ def go_on_after_a_superseded_epoch(patch: Patch) -> None:
         permit = real(driver, manifest)
         if permit is not None:
             return permit
-        found = job_driver.recover(driver._job, driver.mine)
+        found = job_driver.recover(driver._job, driver.claim)
         assert found is not None
         return found.permit or publish.publication(found.record, None, None).permit  # type: ignore[union-attr]
 
@@ -238,7 +238,7 @@ def tag_without_looking_again(patch: Patch) -> None:
         if record is None:
             raise NotFoundError("not published", object_name=str(epoch))
         tag = TagRecord(job.job_id, name, epoch, record.manifest, ambient.now_ms())
-        job.store.create(job.full(job.paths.tag(name)), tag.encode())
+        job.store.create(job.store_path(job.paths.tag(name)), tag.encode())
         return tag
 
     patch.setattr(actors, "create_tag", create)
@@ -275,8 +275,8 @@ def let_the_oldest_win(patch: Patch) -> None:
 def commit_one_sink(patch: Patch) -> None:
     real = job_driver.commit_epoch
 
-    def commit_first(job: Any, mine: Any, permit: Any, manifest: Any, committers: Any) -> None:
-        real(job, mine, permit, replace(manifest, sinks=manifest.sinks[:1]), committers)
+    def commit_first(job: Any, claim: Any, permit: Any, manifest: Any, committers: Any) -> None:
+        real(job, claim, permit, replace(manifest, sinks=manifest.sinks[:1]), committers)
 
     patch.setattr(job_driver, "commit_epoch", commit_first)
 

@@ -35,7 +35,7 @@ def run_history(store: ObjectStore, name: str, last: int = LAST) -> SmallJob:
     # A driver that was killed after tagging finds its tag.
     create_tag(driver.job, "first", Epoch(1), driver.ambient)
     driver.run_to(last)
-    retain(driver.job, driver.mine, KEEP_ONE, driver.ambient)
+    retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
     return driver
 
 
@@ -51,7 +51,7 @@ def check_the_end(store: ObjectStore) -> None:
     last = SmallJob(store, "last")
     last.start()
     last.run_epoch()
-    retain(last.job, last.mine, KEEP_ONE, last.ambient)
+    retain(last.job, last.claim, KEEP_ONE, last.ambient)
     check_promises(store)
     rest = preview(last.job, KEEP_ONE)
     assert isinstance(rest, RetentionPlan)

@@ -80,14 +80,14 @@ def test_upkeep_that_begins_late_does_not_collect_the_epoch_that_it_merges() -> 
     merged: list[Epoch] = []
     executor = _Later()
 
-    def compactor(manifest: Manifest, operator_id: str, mine: Any) -> dict[int, Any]:
+    def compactor(manifest: Manifest, operator_id: str, claim: Any) -> dict[int, Any]:
         driver.job.read_subtasks(manifest.operators[0].subtasks)
         merged.append(manifest.epoch)
         return {}
 
     upkeep = Upkeep(
         driver.job,
-        driver.mine,
+        driver.claim,
         driver.ambient,
         retention=RetentionPolicy(1),
         compaction=CompactionPolicy(files_min=2, size_floor_bytes=1),

@@ -18,7 +18,7 @@ import lakestate as ls
 from lakestate.codec import encode_manifest, encode_subtask
 from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.recover import recover
-from lakestate.coordinator.retain import references_of, retain
+from lakestate.coordinator.retain import read_references, retain
 from lakestate.protocol.key_ranges import key_range_of
 from lakestate.protocol.metadata import (
     Manifest,
@@ -80,14 +80,14 @@ def test_ten_thousand_retained_epochs(jobs: Any, tell: Tell) -> None:
             job.compact()
             job.restart()
     tell(f"{EPOCHS:,} epochs written")
-    objects, mine = job.backend.objects("job"), job.backend.claim("job")
-    found = recover(objects, mine)
+    objects, claim = job.backend.objects("job"), job.backend.claim("job")
+    found = recover(objects, claim)
     assert found is not None
     assert found.record.epoch == EPOCHS
     tell("recovery")
     known = KnownReferences()
     for turn in ("first", "second"):
-        plan = retain(objects, mine, RetentionPolicy(EPOCHS - 100), job.backend.ambient, None, known)
+        plan = retain(objects, claim, RetentionPolicy(EPOCHS - 100), job.backend.ambient, None, known)
         assert isinstance(plan, RetentionPlan)
         tell(f"{turn} retention")
     assert len(objects.list_epochs()) == EPOCHS - 100
@@ -111,21 +111,21 @@ def test_a_thousand_tables(jobs: Any, tell: Tell) -> None:
 def test_a_hundred_thousand_files_in_512_subtasks(jobs: Any, tell: Tell) -> None:
     job = jobs(ls.KeyedTable("t", key="k bigint", value="n bigint"))
     job.checkpoint()
-    objects, mine = job.backend.objects("job"), job.backend.claim("job")
+    objects, claim = job.backend.objects("job"), job.backend.claim("job")
     entries = tuple(_stored_subtask(objects, index) for index in range(SUBTASKS))
     operator = OperatorEntry("op", SUBTASKS, entries)
-    generation = mine.generation
+    generation = claim.generation
     manifest = Manifest("job", Epoch(2), generation, Epoch(1), 0, 0, Epoch(1), operators=(operator,))
     data = encode_manifest(manifest)
     ref = _put(objects, "checkpoints/2/manifest.pb", data)
     record = EpochRecord("job", Epoch(2), generation, ref, 0)
-    objects.store.put(objects.full(objects.paths.epoch_record(Epoch(2))), record.encode())
+    objects.store.put(objects.store_path(objects.paths.epoch_record(Epoch(2))), record.encode())
     tell(f"written; manifest {len(data):,} bytes, metadata {entries[0].metadata.size_bytes:,} bytes each")
-    found = recover(objects, mine)
+    found = recover(objects, claim)
     assert found is not None
     assert found.manifest == manifest
     tell("recovery")
-    references = references_of(objects, Epoch(2))
+    references = read_references(objects, Epoch(2))
     assert isinstance(references, frozenset)
     assert len(references) > FILES
     tell("all references read")
@@ -146,7 +146,7 @@ def _stored_subtask(objects: Any, index: int) -> SubtaskEntry:
 
 
 def _put(objects: Any, path: str, data: bytes) -> ObjectRef:
-    objects.store.put(objects.full(path), data)
+    objects.store.put(objects.store_path(path), data)
     return ObjectRef(path, len(data), xxhash.xxh3_64_intdigest(data))
 
 

@@ -22,30 +22,30 @@ def claim_generation(job: JobObjects, ambient: Ambient) -> GenerationRecord:
         if fence is not None and fence.record.claim_id == claim_id:
             return fence.record
         generation = FIRST_GENERATION if fence is None else fence.record.generation.next()
-        mine = GenerationRecord(job.job_id, generation, claim_id, ambient.now_ms())
+        claim = GenerationRecord(job.job_id, generation, claim_id, ambient.now_ms())
         try:
-            if job.swap(FENCE, mine, fence):
-                return mine
+            if job.swap(FENCE, claim, fence):
+                return claim
         except OutcomeUnknownError:
             # The claim id tells: if the fence carries it, the lost answer was a yes.
             continue
 
 
-def check_fence(job: JobObjects, mine: GenerationRecord) -> None:
+def check_fence(job: JobObjects, claim: GenerationRecord) -> None:
     """Raise FencedError if a higher generation has the job."""
     fence = job.read_fence()
     if fence is None:
-        raise _fenced(job, mine, "no fence at all: the job was deleted")
-    decision = may_publish(mine, fence.record)
+        raise _fenced_error(job, claim, "no fence at all: the job was deleted")
+    decision = may_publish(claim, fence.record)
     if isinstance(decision, Fenced):
-        raise _fenced(job, mine, f"generation {decision.by}")
+        raise _fenced_error(job, claim, f"generation {decision.by}")
 
 
-def _fenced(job: JobObjects, mine: GenerationRecord, found: str) -> FencedError:
+def _fenced_error(job: JobObjects, claim: GenerationRecord, found: str) -> FencedError:
     return FencedError(
         "another driver has taken over this job",
-        object_name=job.shown(FENCE),
+        object_name=job.url_of(FENCE),
         found=found,
-        expected=f"generation {mine.generation}, which this driver claimed",
+        expected=f"generation {claim.generation}, which this driver claimed",
         action="let the other driver run; this one has stopped and changed nothing more",
     )

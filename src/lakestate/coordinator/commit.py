@@ -17,7 +17,7 @@ Committer = Callable[[CommitPermit, SinkPreCommit], None]
 
 def commit_epoch(
     job: JobObjects,
-    mine: GenerationRecord,
+    claim: GenerationRecord,
     permit: CommitPermit,
     manifest: Manifest,
     committers: Mapping[str, Committer],
@@ -32,12 +32,12 @@ def commit_epoch(
     if unknown:
         raise InvalidInputError(
             f"epoch {manifest.epoch} has output of sinks that this job does not have",
-            object_name=job.shown(permit.manifest.path),
+            object_name=job.url_of(permit.manifest.path),
             found=", ".join(unknown),
             expected=", ".join(sorted(committers)) or "no sink",
             action="start once with these sinks, so that their output is committed, then remove them",
         )
-    check_fence(job, mine)
+    check_fence(job, claim)
     for sink in manifest.sinks:
         committers[sink.sink_id](permit, sink)
     record = permit.record
@@ -47,7 +47,7 @@ def commit_epoch(
 
 def _leave_marker(job: JobObjects, marker: CommittedRecord) -> None:
     try:
-        job.store.create(job.full(job.paths.commit_marker(marker.epoch)), marker.encode())
+        job.store.create(job.store_path(job.paths.commit_marker(marker.epoch)), marker.encode())
     except OutcomeUnknownError:
         # The marker only saves work: without it the next start commits once more.
         return

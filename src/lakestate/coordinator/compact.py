@@ -41,7 +41,7 @@ def compact_operator(
     backend: BackingStore,
     manifest: Manifest,
     operator_id: str,
-    mine: GenerationRecord | None,
+    claim: GenerationRecord | None,
     policy: CompactionPolicy,
     tables: Sequence[Table] = (),
 ) -> CompactedOperator:
@@ -51,51 +51,51 @@ def compact_operator(
     without them, groups that hold such files are left alone. Nothing is swapped, so nobody has to
     have the job: without a claim the merged files are of the generation that they are made from.
     """
-    work = _Work(backend, manifest, mine, policy, {table.name: table for table in tables})
+    compaction = _Compaction(backend, manifest, claim, policy, {table.name: table for table in tables})
     entry = manifest.operator(operator_id)
     objects = backend.objects(manifest.job_id)
     stored = [] if entry is None else objects.read_subtasks(entry.subtasks)
-    merges = {metadata.subtask_index: tuple(work.subtask(metadata)) for metadata in stored}
-    return CompactedOperator(operator_id, manifest.epoch, merges, tuple(work.replicated(stored)))
+    merges = {metadata.subtask_index: tuple(compaction.merge_subtask(metadata)) for metadata in stored}
+    return CompactedOperator(operator_id, manifest.epoch, merges, tuple(compaction.merge_replicated(stored)))
 
 
 def compact_subtask(
     backend: BackingStore,
     manifest: Manifest,
     metadata: SubtaskMetadata,
-    mine: GenerationRecord,
+    claim: GenerationRecord,
     policy: CompactionPolicy,
     tables: Sequence[Table] = (),
 ) -> list[CompactedFiles]:
     """Merge in the key-ranged tables of one subtask. Subtasks are independent of each other."""
-    work = _Work(backend, manifest, mine, policy, {table.name: table for table in tables})
-    return work.subtask(metadata)
+    compaction = _Compaction(backend, manifest, claim, policy, {table.name: table for table in tables})
+    return compaction.merge_subtask(metadata)
 
 
 def compact_replicated(
     backend: BackingStore,
     manifest: Manifest,
     stored: Sequence[SubtaskMetadata],
-    mine: GenerationRecord,
+    claim: GenerationRecord,
     policy: CompactionPolicy,
     tables: Sequence[Table] = (),
 ) -> list[CompactedFiles]:
     """Merge in the replicated tables of an operator. Every subtask drops its own of the files."""
-    work = _Work(backend, manifest, mine, policy, {table.name: table for table in tables})
-    return work.replicated(stored)
+    compaction = _Compaction(backend, manifest, claim, policy, {table.name: table for table in tables})
+    return compaction.merge_replicated(stored)
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Compaction:
     """One compaction of one operator."""
 
     backend: BackingStore
     manifest: Manifest
-    mine: GenerationRecord | None
+    claim: GenerationRecord | None
     policy: CompactionPolicy
     declared: Mapping[str, Table]
 
-    def subtask(self, metadata: SubtaskMetadata) -> list[CompactedFiles]:
+    def merge_subtask(self, metadata: SubtaskMetadata) -> list[CompactedFiles]:
         """The merges of one subtask's own tables."""
         found = []
         for config in metadata.configs:
@@ -104,7 +104,7 @@ class _Work:
                 found.append(self._merge(config, files, metadata))
         return [merge for merge in found if merge is not None]
 
-    def replicated(self, stored: Sequence[SubtaskMetadata]) -> list[CompactedFiles]:
+    def merge_replicated(self, stored: Sequence[SubtaskMetadata]) -> list[CompactedFiles]:
         """The merges of tables that all subtasks share."""
         found = []
         for config in stored[0].configs if stored else ():
@@ -131,7 +131,7 @@ class _Work:
             metadata.operator_id,
             metadata.subtask_index,
             metadata.parallelism,
-            self.manifest.generation if self.mine is None else self.mine.generation,
+            self.manifest.generation if self.claim is None else self.claim.generation,
         )
         return TableContext(
             task=task,
@@ -148,4 +148,4 @@ class _Work:
 
         That is kept under the generation. Without a claim it is another's, whose code may differ.
         """
-        return None if self.mine is None and self.declared else self.backend.cache
+        return None if self.claim is None and self.declared else self.backend.cache

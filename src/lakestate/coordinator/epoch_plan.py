@@ -64,7 +64,7 @@ class SubtaskReport:
 
     def encode(self) -> bytes:
         """The report as MessagePack."""
-        return msgspec.msgpack.encode(self, enc_hook=_plain)
+        return msgspec.msgpack.encode(self, enc_hook=_to_plain)
 
     @staticmethod
     def decode(data: bytes) -> SubtaskReport:
@@ -129,7 +129,7 @@ class PinnedBackend:
 
 def encode_merges(merges: Mapping[int, tuple[CompactedFiles, ...]]) -> bytes:
     """Merges of one operator as MessagePack."""
-    return msgspec.msgpack.encode(merges, enc_hook=_plain)
+    return msgspec.msgpack.encode(merges, enc_hook=_to_plain)
 
 
 def decode_merges(data: bytes) -> dict[int, tuple[CompactedFiles, ...]]:
@@ -155,17 +155,17 @@ def decode_pre_commits(data: bytes, object_name: str) -> list[bytes]:
         ) from cause
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Epoch | Generation):
         return int(value)
     raise NotImplementedError(f"a report holds no {type(value).__name__}")
 
 
-def _typed(kind: type, value: Any) -> Any:
+def _from_plain(kind: type, value: Any) -> Any:
     return kind(value)
 
 
-_REPORT: msgspec.msgpack.Decoder[SubtaskReport] = msgspec.msgpack.Decoder(SubtaskReport, dec_hook=_typed)
+_REPORT: msgspec.msgpack.Decoder[SubtaskReport] = msgspec.msgpack.Decoder(SubtaskReport, dec_hook=_from_plain)
 _MERGES: msgspec.msgpack.Decoder[dict[int, tuple[CompactedFiles, ...]]] = msgspec.msgpack.Decoder(
-    dict[int, tuple[CompactedFiles, ...]], dec_hook=_typed
+    dict[int, tuple[CompactedFiles, ...]], dec_hook=_from_plain
 )

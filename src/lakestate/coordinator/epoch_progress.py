@@ -31,14 +31,14 @@ def epoch_progress(
         lag_ms=None if watermark_us is None else now_ms - watermark_us // 1000,
         rows=dict(result.rows),
         late_rows=dict(result.late_rows),
-        operators=_summed(result.reports),
+        operators=_sum_metrics(result.reports),
         state=manifest.summary,
         durations_ms={**slowest, **durations_ms},
         upkeep_failures=dict(upkeep_failures),
     )
 
 
-def _summed(reports: Iterable[SubtaskReport]) -> dict[str, StepMetrics]:
+def _sum_metrics(reports: Iterable[SubtaskReport]) -> dict[str, StepMetrics]:
     sums: dict[str, StepMetrics] = {}
     for report in reports:
         for name, part in report.metrics.items():

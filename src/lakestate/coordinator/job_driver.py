@@ -20,7 +20,7 @@ from lakestate.coordinator.compact import compact_operator
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, encode_pre_commits
 from lakestate.coordinator.epoch_progress import epoch_progress
 from lakestate.coordinator.parquet_backend import ParquetBackend, operator_entries
-from lakestate.coordinator.publish import publish_epoch, published_or_raise
+from lakestate.coordinator.publish import publish_epoch, require_published
 from lakestate.coordinator.recover import recover
 from lakestate.coordinator.upkeep import CleanUp, Compactor, Upkeep
 from lakestate.errors import (
@@ -114,23 +114,23 @@ class JobDriver:
         self._compactor = compactor or self._compact_here
         self._clean_up = clean_up
         self._upkeep_executor = upkeep_executor
-        self._mine: GenerationRecord | None = None
+        self._claim: GenerationRecord | None = None
         self._upkeep: Upkeep | None = None
         self.parent: Manifest | None = None
         """The newest published epoch, which the next one restores from."""
 
     @property
-    def mine(self) -> GenerationRecord:
+    def claim(self) -> GenerationRecord:
         """Our claim."""
-        assert self._mine is not None, "the driver has not been started"
-        return self._mine
+        assert self._claim is not None, "the driver has not been started"
+        return self._claim
 
     def start(self) -> Manifest | None:
         """Claim the job, find where it stands, and finish an interrupted commit."""
-        self._mine = self._backend.claim(self._job.job_id)
+        self._claim = self._backend.claim(self._job.job_id)
         self._upkeep = Upkeep(
             self._job,
-            self._mine,
+            self._claim,
             self._ambient,
             retention=self._settings.retention,
             compaction=self._settings.compaction,
@@ -145,12 +145,12 @@ class JobDriver:
         if self._upkeep is not None:
             self._upkeep.stop()
 
-    def look_again(self) -> Manifest | None:
+    def refresh(self) -> Manifest | None:
         """Find where the job stands now: a driver that we have fenced may have published meanwhile.
 
         Raises FencedError if another driver has the job.
         """
-        check_fence(self._job, self.mine)
+        check_fence(self._job, self.claim)
         return self._recover()
 
     def next_epoch(self) -> Epoch:
@@ -164,7 +164,7 @@ class JobDriver:
         return EpochPlan(
             job_id=self._job.job_id,
             epoch=epoch,
-            generation=self.mine.generation,
+            generation=self.claim.generation,
             parent=parent,
             watermark_us=None if parent is None else self._next_watermark(parent),
             min_epoch=Epoch(max(1, epoch - kept + 1)),
@@ -195,7 +195,7 @@ class JobDriver:
         permit = self._publish(manifest)
         clock.lap("publish")
         if permit is None:
-            return StartAgain(self._recovered())
+            return StartAgain(self._recover_published())
         return self._finish(plan, manifest, permit, result, clock)
 
     def _finish(
@@ -215,29 +215,31 @@ class JobDriver:
         self, plan: EpochPlan, run: RunSubtasks
     ) -> tuple[EpochResult, tuple[OperatorEntry, ...]]:
         try:
-            return self._run_whole(plan, run)
+            return self._run_complete(plan, run)
         except StorageUnavailableError:
             raise
         except LakestateError:
             # What the subtasks of a fenced driver miss, its successor has collected or committed:
             # that there is a successor is the reason to tell, not that a file is gone.
             with suppress(StorageUnavailableError):
-                check_fence(self._job, self.mine)
+                check_fence(self._job, self.claim)
             raise
 
-    def _run_whole(self, plan: EpochPlan, run: RunSubtasks) -> tuple[EpochResult, tuple[OperatorEntry, ...]]:
+    def _run_complete(
+        self, plan: EpochPlan, run: RunSubtasks
+    ) -> tuple[EpochResult, tuple[OperatorEntry, ...]]:
         """Run until every subtask finished exactly once and no attempt was superseded."""
         for left in reversed(range(RUNS_MAX)):
             try:
                 result = run(plan)
-                return result, self._complete(plan.epoch, result)
+                return result, self._require_complete(plan.epoch, result)
             except SupersededAttemptError as mixed:
                 if not left:
                     raise
                 _log.warning("epoch %s is thrown away and run again: %s", plan.epoch, mixed)
         raise AssertionError("not reached")
 
-    def _complete(self, epoch: Epoch, result: EpochResult) -> tuple[OperatorEntry, ...]:
+    def _require_complete(self, epoch: Epoch, result: EpochResult) -> tuple[OperatorEntry, ...]:
         try:
             entries = operator_entries(epoch, result.checkpoints)
         except InvalidInputError as cause:
@@ -255,7 +257,7 @@ class JobDriver:
         return Manifest(
             job_id=self._job.job_id,
             epoch=plan.epoch,
-            generation=self.mine.generation,
+            generation=self.claim.generation,
             parent=None if self.parent is None else self.parent.epoch,
             started_ms=plan.processing_time_us // 1000,
             finished_ms=max(plan.processing_time_us // 1000, self._ambient.now_ms()),
@@ -271,11 +273,11 @@ class JobDriver:
     def _publish(self, manifest: Manifest) -> CommitPermit | None:
         """The permit to commit, or None if another manifest stands for this epoch."""
         try:
-            outcome = publish_epoch(self._job, self.mine, manifest, self._ambient)
+            outcome = publish_epoch(self._job, self.claim, manifest, self._ambient)
         except OutcomeUnknownError as unknown:
             # Look before acting: the record may be there, and then it may be ours.
             try:
-                found = recover(self._job, self.mine)
+                found = recover(self._job, self.claim)
             except StorageUnavailableError as cause:
                 raise unknown from cause
             if found is None or found.record.epoch < manifest.epoch:
@@ -287,21 +289,21 @@ class JobDriver:
             case Superseded():
                 return None
             case Fenced() | Collected():
-                return published_or_raise(outcome, self._job, manifest.epoch)
+                return require_published(outcome, self._job, manifest.epoch)
             case _:
                 assert_never(outcome)
 
     def _commit(self, permit: CommitPermit, manifest: Manifest) -> None:
-        commit_epoch(self._job, self.mine, permit, manifest, self._committers)
+        commit_epoch(self._job, self.claim, permit, manifest, self._committers)
 
     def _recover(self) -> Manifest | None:
-        found = recover(self._job, self.mine)
+        found = recover(self._job, self.claim)
         if found is not None and found.permit is not None:
             self._commit(found.permit, found.manifest)
         self.parent = None if found is None else found.manifest
         return self.parent
 
-    def _recovered(self) -> Manifest:
+    def _recover_published(self) -> Manifest:
         manifest = self._recover()
         assert manifest is not None, "the epoch that stands in our place has a record"
         return manifest
@@ -319,10 +321,10 @@ class JobDriver:
         return job_watermark(parent.watermark_us, [reached.get(name) for name in self._timed_sources])
 
     def _compact_here(
-        self, manifest: Manifest, operator_id: str, mine: GenerationRecord
+        self, manifest: Manifest, operator_id: str, claim: GenerationRecord
     ) -> Mapping[int, tuple[CompactedFiles, ...]]:
         policy = self._settings.compaction or CompactionPolicy()
-        done = compact_operator(self._backend, manifest, operator_id, mine, policy)
+        done = compact_operator(self._backend, manifest, operator_id, claim, policy)
         return {index: done.of_subtask(index) for index in range(self._steps[operator_id])}
 
 

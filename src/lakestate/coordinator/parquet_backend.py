@@ -16,7 +16,7 @@ from lakestate.config import StoreConfig, size_bytes
 from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.compact import CompactedOperator, compact_operator
 from lakestate.coordinator.known_references import KnownReferences
-from lakestate.coordinator.publish import publish_epoch, published_or_raise
+from lakestate.coordinator.publish import publish_epoch, require_published
 from lakestate.coordinator.recover import open_epoch
 from lakestate.coordinator.retain import retain_from
 from lakestate.coordinator.tags import create_tag, delete_tag
@@ -67,7 +67,7 @@ class ParquetBackend:
     def __reduce__(self) -> tuple[object, ...]:
         # A claim stays behind: it belongs to the driver that made it.
         rebuilt = (self._config, self._cache_dir, self._cache_bytes, self._ambient)
-        return (_rebuilt, rebuilt)
+        return (_rebuild, rebuilt)
 
     def __repr__(self) -> str:
         return f"ParquetBackend({self._config.url!r})"
@@ -142,12 +142,12 @@ class ParquetBackend:
         Raises FencedError if another driver has the job, ConflictError if the epoch exists.
         """
         epoch, objects = Epoch(epoch), self.objects(job_id)
-        mine = self._claims.get(job_id) or self.claim(job_id)
+        claim = self._claims.get(job_id) or self.claim(job_id)
         now_ms = self.ambient.now_ms()
         manifest = Manifest(
             job_id=job_id,
             epoch=epoch,
-            generation=mine.generation,
+            generation=claim.generation,
             parent=self._parent(objects, epoch),
             started_ms=now_ms,
             finished_ms=now_ms,
@@ -155,8 +155,8 @@ class ParquetBackend:
             watermark_us=watermark_us,
             operators=operator_entries(epoch, checkpoints),
         )
-        outcome = publish_epoch(objects, mine, manifest, self.ambient)
-        record = published_or_raise(outcome, objects, epoch).record
+        outcome = publish_epoch(objects, claim, manifest, self.ambient)
+        record = require_published(outcome, objects, epoch).record
         self._published[job_id] = epoch
         return record
 
@@ -188,7 +188,7 @@ class ParquetBackend:
             return open_epoch(objects, Epoch(epoch))[1]
         newest = self.newest_checkpoint(job_id)
         if newest is None:
-            raise NotFoundError("the job has no published epoch", object_name=objects.shown("epochs/"))
+            raise NotFoundError("the job has no published epoch", object_name=objects.url_of("epochs/"))
         return newest
 
     def compact_operator(
@@ -208,8 +208,8 @@ class ParquetBackend:
         in when retention passes it, they are deleted.
         """
         manifest = self.load_checkpoint_metadata(job_id, epoch)
-        mine = self._claims.get(job_id)
-        return compact_operator(self, manifest, operator_id, mine, policy or CompactionPolicy(), tables)
+        claim = self._claims.get(job_id)
+        return compact_operator(self, manifest, operator_id, claim, policy or CompactionPolicy(), tables)
 
     def cleanup_checkpoint(self, job_id: str, min_epoch: Epoch | int) -> RetentionPlan | RetentionRefused:
         """Delete what no epoch from `min_epoch` on and no tagged epoch needs.
@@ -219,17 +219,17 @@ class ParquetBackend:
         epoch, data files that no epoch refers to stay: a driver that is not aware of our claim yet may
         be about to publish one that does. Do not call it between `apply_compacted` and publication.
         """
-        mine = self._claims.get(job_id)
-        if mine is None:
+        claim = self._claims.get(job_id)
+        if claim is None:
             raise InvalidInputError(
                 f"job {job_id} is not claimed: only whoever has a job may clean it up",
-                object_name=self.objects(job_id).shown(FENCE),
+                object_name=self.objects(job_id).url_of(FENCE),
                 action="if no driver runs the job, call claim(job_id) first: it fences a driver that does",
             )
         known = self._references.setdefault(job_id, KnownReferences())
         return retain_from(
             self.objects(job_id),
-            mine,
+            claim,
             Epoch(min_epoch),
             self.ambient,
             known,
@@ -297,7 +297,7 @@ def _operator_entry(epoch: Epoch, operator_id: str, parts: Sequence[SubtaskCheck
     )
 
 
-def _rebuilt(
+def _rebuild(
     config: StoreConfig, cache_dir: Path | None, cache_bytes: int, ambient: Ambient | None
 ) -> ParquetBackend:
     return ParquetBackend(config, cache_dir=cache_dir, cache_bytes=cache_bytes, ambient=ambient)

@@ -26,7 +26,7 @@ RECORD_ATTEMPTS_MAX = 3
 
 
 def publish_epoch(
-    job: JobObjects, mine: GenerationRecord, manifest: Manifest, ambient: Ambient
+    job: JobObjects, claim: GenerationRecord, manifest: Manifest, ambient: Ambient
 ) -> Published | Superseded | Fenced | Collected:
     """Make an epoch durable, or say why it is not.
 
@@ -34,34 +34,34 @@ def publish_epoch(
     and the epoch runs again. After it, the epoch stands, whatever happens to this process.
     Raises FencedError before the record is created, and OutcomeUnknownError if it may have been.
     """
-    if manifest.generation != mine.generation:
+    if manifest.generation != claim.generation:
         raise InvalidInputError(
             "a manifest carries the generation of its driver",
             found=manifest.generation,
-            expected=mine.generation,
+            expected=claim.generation,
         )
     ref = job.create_new(
         lambda attempt: job.paths.manifest(manifest.epoch, attempt),
         encode_manifest(manifest),
         ambient.new_id(),
     )
-    check_fence(job, mine)
-    ours = EpochRecord(job.job_id, manifest.epoch, mine.generation, ref, ambient.now_ms())
+    check_fence(job, claim)
+    ours = EpochRecord(job.job_id, manifest.epoch, claim.generation, ref, ambient.now_ms())
     existing = _create_record(job, ours)
     # Read after the creation: a driver that slept while its epoch was published by another and
     # collected again would find no record, create one, and commit old output a second time.
     try:
         boundary = job.read_boundary()
     except StorageUnavailableError as cause:
-        raise _unknown(job, ours) from cause
+        raise _unknown_outcome(job, ours) from cause
     return publication(ours, existing, None if boundary is None else boundary.record)
 
 
-def published_or_raise(
+def require_published(
     outcome: Published | Superseded | Fenced | Collected, job: JobObjects, epoch: Epoch
 ) -> CommitPermit:
     """The permit of a published epoch; the fitting error for every other outcome."""
-    name = job.shown(job.paths.epoch_record(epoch))
+    name = job.url_of(job.paths.epoch_record(epoch))
     match outcome:
         case Published(permit):
             return permit
@@ -92,7 +92,7 @@ def _create_record(job: JobObjects, ours: EpochRecord) -> EpochRecord | None:
     After a lost answer the same bytes are created again, which is harmless: if the first ones
     arrived after all, the second call is told what is there, and finds itself.
     """
-    path = job.full(job.paths.epoch_record(ours.epoch))
+    path = job.store_path(job.paths.epoch_record(ours.epoch))
     lost: OutcomeUnknownError | None = None
     for _ in range(RECORD_ATTEMPTS_MAX):
         try:
@@ -103,17 +103,19 @@ def _create_record(job: JobObjects, ours: EpochRecord) -> EpochRecord | None:
             if lost is None:
                 raise
             # This call changed nothing, but the one before may have.
-            raise _unknown(job, ours) from error
+            raise _unknown_outcome(job, ours) from error
         else:
             return (
-                None if isinstance(outcome, Created) else job.epoch_record(ours.epoch, outcome.existing.data)
+                None
+                if isinstance(outcome, Created)
+                else job.decode_epoch_record(ours.epoch, outcome.existing.data)
             )
-    raise _unknown(job, ours) from lost
+    raise _unknown_outcome(job, ours) from lost
 
 
-def _unknown(job: JobObjects, ours: EpochRecord) -> OutcomeUnknownError:
+def _unknown_outcome(job: JobObjects, ours: EpochRecord) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         f"epoch {ours.epoch} may or may not be published",
-        object_name=job.shown(job.paths.epoch_record(ours.epoch)),
+        object_name=job.url_of(job.paths.epoch_record(ours.epoch)),
         action="delete nothing of this epoch; recover, and go on from what is found",
     )

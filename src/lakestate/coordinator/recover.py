@@ -35,7 +35,7 @@ class RecoveredEpoch:
     permit: CommitPermit | None
 
 
-def recover(job: JobObjects, mine: GenerationRecord) -> RecoveredEpoch | None:
+def recover(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | None:
     """The epoch that the job stands at, or None if it never published one."""
     boundary = job.read_boundary()
     observed, manifests = _observe(job, boundary)
@@ -45,9 +45,9 @@ def recover(job: JobObjects, mine: GenerationRecord) -> RecoveredEpoch | None:
         if job.is_marked_committed(following):
             if job.read_epoch(following) is not None:
                 # Published since the epochs were listed.
-                return recover(job, mine)
-            lost = (following, job.shown(job.paths.epoch_record(following)))
-    decision = resolve(mine.generation, observed, None if boundary is None else boundary.record, lost)
+                return recover(job, claim)
+            lost = (following, job.url_of(job.paths.epoch_record(following)))
+    decision = resolve(claim.generation, observed, None if boundary is None else boundary.record, lost)
     match decision:
         case StartFresh():
             return None
@@ -57,11 +57,11 @@ def recover(job: JobObjects, mine: GenerationRecord) -> RecoveredEpoch | None:
             return RecoveredEpoch(permit.record, manifests[permit.epoch], permit)
         case Refuse():
             # What looks damaged to a driver that was overtaken may only have been collected.
-            check_fence(job, mine)
-            raise _refused(decision)
+            check_fence(job, claim)
+            raise _refusal(decision)
         case Fenced(by):
-            check_fence(job, mine)
-            raise _set_back(job, mine, by)
+            check_fence(job, claim)
+            raise _outdated_fence(job, claim, by)
         case _:
             assert_never(decision)
 
@@ -74,16 +74,16 @@ def open_epoch(job: JobObjects, epoch: Epoch) -> tuple[EpochRecord, Manifest]:
     """
     record = job.read_epoch(epoch)
     if record is None:
-        raise _not_open(job, epoch)
+        raise _not_open_error(job, epoch)
     try:
         manifest = job.read_manifest(record)
     except CorruptionError as damage:
         # A manifest that retention took away under us is no damage.
         if _is_collected(job, epoch):
-            raise _not_open(job, epoch) from damage
+            raise _not_open_error(job, epoch) from damage
         raise
     if _is_collected(job, epoch):
-        raise _not_open(job, epoch)
+        raise _not_open_error(job, epoch)
     return record, manifest
 
 
@@ -114,14 +114,14 @@ def _observe_epoch(job: JobObjects, epoch: Epoch) -> tuple[ObservedEpoch, Manife
         record = job.read_epoch(epoch)
         if record is None:
             raise CorruptionError(
-                "epoch record vanished", object_name=job.shown(job.paths.epoch_record(epoch))
+                "epoch record vanished", object_name=job.url_of(job.paths.epoch_record(epoch))
             )
     except CorruptionError as damage:
-        return ObservedEpoch(epoch, _damaged(damage)), None
+        return ObservedEpoch(epoch, _damage_in(damage)), None
     try:
         manifest = job.read_manifest(record)
     except CorruptionError as damage:
-        return ObservedEpoch(epoch, record, _damaged(damage)), None
+        return ObservedEpoch(epoch, record, _damage_in(damage)), None
     return ObservedEpoch(epoch, record, committed=_is_committed(job, record)), manifest
 
 
@@ -134,11 +134,11 @@ def _is_committed(job: JobObjects, record: EpochRecord) -> bool:
     return marker == CommittedRecord(job.job_id, record.epoch, record.generation, record.manifest)
 
 
-def _damaged(error: CorruptionError) -> Damaged:
+def _damage_in(error: CorruptionError) -> Damaged:
     return Damaged(error.object_name or "unknown object", str(error))
 
 
-def _refused(decision: Refuse) -> CorruptionError:
+def _refusal(decision: Refuse) -> CorruptionError:
     offered = (
         "no older epoch is intact"
         if decision.newest_good is None
@@ -152,22 +152,22 @@ def _refused(decision: Refuse) -> CorruptionError:
     )
 
 
-def _set_back(job: JobObjects, mine: GenerationRecord, by: Generation) -> CorruptionError:
+def _outdated_fence(job: JobObjects, claim: GenerationRecord, by: Generation) -> CorruptionError:
     """We have the job, and yet a higher generation has published: the fence forgot about it."""
     return CorruptionError(
         "the fence is older than a published epoch",
-        object_name=job.shown(FENCE),
-        found=f"generation {mine.generation}, which this driver was given as the next one",
+        object_name=job.url_of(FENCE),
+        found=f"generation {claim.generation}, which this driver was given as the next one",
         expected=f"at least {by}, the generation of the newest epoch",
         action="restore the object; if it is lost, start again: each start counts one generation on",
     )
 
 
-def _not_open(job: JobObjects, epoch: Epoch) -> NotFoundError:
+def _not_open_error(job: JobObjects, epoch: Epoch) -> NotFoundError:
     newest = [str(open_) for open_ in reversed(job.list_epochs()) if open_ != epoch][:EPOCHS_SHOWN]
     return NotFoundError(
         f"epoch {epoch} cannot be opened",
-        object_name=job.shown(job.paths.epoch_record(epoch)),
+        object_name=job.url_of(job.paths.epoch_record(epoch)),
         found=f"newest epochs {', '.join(newest)}" if newest else "no published epoch",
         action="open one of those, or a tag",
     )

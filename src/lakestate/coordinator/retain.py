@@ -25,7 +25,7 @@ from lakestate.protocol.values import Epoch
 
 def retain(
     job: JobObjects,
-    mine: GenerationRecord,
+    claim: GenerationRecord,
     policy: RetentionPolicy,
     ambient: Ambient,
     in_flight: Epoch | None = None,
@@ -39,12 +39,12 @@ def retain(
     opened, and what was not deleted is found again by the next listing.
     """
     wanted = _wanted_boundary(job, policy, in_flight)
-    return None if wanted is None else retain_from(job, mine, wanted, ambient, known)
+    return None if wanted is None else retain_from(job, claim, wanted, ambient, known)
 
 
 def retain_from(
     job: JobObjects,
-    mine: GenerationRecord,
+    claim: GenerationRecord,
     wanted: Epoch,
     ambient: Ambient,
     known: KnownReferences | None = None,
@@ -60,18 +60,18 @@ def retain_from(
     stored = job.read_boundary()
     boundary = wanted if stored is None else max(wanted, stored.record.oldest)
     # Before the boundary moves: if what is kept cannot be read, older epochs must stay openable.
-    before = observe(job, boundary, known)
+    before = observe_objects(job, boundary, known)
     if spares_merges:
         before = replace(before, spared=_unreferenced_data(job, before))
     if isinstance(refused := plan_retention(before), RetentionRefused):
         return refused
     if stored is None or stored.record.oldest < boundary:
-        _advance_boundary(job, mine, boundary, stored, ambient)
-    plan = plan_retention(_with_tags_read_again(job, before))
+        _advance_boundary(job, claim, boundary, stored, ambient)
+    plan = plan_retention(_refresh_tags(job, before))
     if isinstance(plan, RetentionPlan):
-        check_fence(job, mine)
-        job.store.delete_many(job.full(path) for path in plan.delete_first)
-        job.store.delete_many(job.full(path) for path in plan.delete_then)
+        check_fence(job, claim)
+        job.store.delete_many(job.store_path(path) for path in plan.delete_first)
+        job.store.delete_many(job.store_path(path) for path in plan.delete_then)
     return plan
 
 
@@ -80,28 +80,28 @@ def preview(
 ) -> RetentionPlan | RetentionRefused | None:
     """What `retain` would do now. Touches nothing."""
     wanted = _wanted_boundary(job, policy, in_flight)
-    return None if wanted is None else plan_retention(observe(job, wanted))
+    return None if wanted is None else plan_retention(observe_objects(job, wanted))
 
 
-def observe(job: JobObjects, boundary: Epoch, known: KnownReferences | None = None) -> RetentionFacts:
+def observe_objects(job: JobObjects, boundary: Epoch, known: KnownReferences | None = None) -> RetentionFacts:
     """Read everything that the plan needs. Unreadable metadata becomes a fact, not an error."""
     published = job.list_epochs()
-    tagged, unread_tags = _tagged(job)
+    tagged, unread_tags = _tagged_epochs(job)
     prefix = f"{job.job_id}/"
     objects = [info.path.removeprefix(prefix) for info in job.store.list(prefix)]
     retained = [epoch for epoch in published if epoch >= boundary or epoch in tagged]
     known = known or KnownReferences()
-    references = known.of(retained, boundary, lambda epoch: references_of(job, epoch))
+    references = known.of(retained, boundary, lambda epoch: read_references(job, epoch))
     return RetentionFacts(boundary, published, tagged, references, objects, unread_tags)
 
 
-def references_of(job: JobObjects, epoch: Epoch) -> frozenset[str] | Damaged:
+def read_references(job: JobObjects, epoch: Epoch) -> frozenset[str] | Damaged:
     """Every object that restoring an epoch needs, or the damage that hides them."""
     try:
         record = job.read_epoch(epoch)
         if record is None:
             return Damaged(job.paths.epoch_record(epoch), "the record vanished while it was read")
-        return _references(job, record)
+        return _references_in(job, record)
     except (CorruptionError, IncompatibleStateError) as damage:
         return Damaged(damage.object_name or f"epoch {epoch}", str(damage))
 
@@ -109,13 +109,13 @@ def references_of(job: JobObjects, epoch: Epoch) -> frozenset[str] | Damaged:
 def _unreferenced_data(job: JobObjects, facts: RetentionFacts) -> frozenset[str]:
     """Data files to which no published epoch refers, as far as they can be read."""
     read = dict(facts.references)
-    read |= {epoch: references_of(job, epoch) for epoch in facts.published if epoch not in read}
+    read |= {epoch: read_references(job, epoch) for epoch in facts.published if epoch not in read}
     referenced = {path for paths in read.values() if not isinstance(paths, Damaged) for path in paths}
     data = (path for path in facts.objects if parse_object_name(path).kind is ObjectKind.DATA)
     return frozenset(path for path in data if path not in referenced)
 
 
-def _tagged(job: JobObjects) -> tuple[frozenset[Epoch], tuple[Damaged, ...]]:
+def _tagged_epochs(job: JobObjects) -> tuple[frozenset[Epoch], tuple[Damaged, ...]]:
     """The epochs that tags keep, and the damage that hides some of them."""
     try:
         return frozenset(tag.epoch for tag in job.read_tags()), ()
@@ -123,7 +123,7 @@ def _tagged(job: JobObjects) -> tuple[frozenset[Epoch], tuple[Damaged, ...]]:
         return frozenset(), (Damaged(damage.object_name or TAGS, str(damage)),)
 
 
-def _references(job: JobObjects, record: EpochRecord) -> frozenset[str]:
+def _references_in(job: JobObjects, record: EpochRecord) -> frozenset[str]:
     manifest = job.read_manifest(record)
     entries = [subtask for operator in manifest.operators for subtask in operator.subtasks]
     paths = {
@@ -137,16 +137,16 @@ def _references(job: JobObjects, record: EpochRecord) -> frozenset[str]:
     return frozenset(paths)
 
 
-def _with_tags_read_again(job: JobObjects, before: RetentionFacts) -> RetentionFacts:
+def _refresh_tags(job: JobObjects, before: RetentionFacts) -> RetentionFacts:
     """The same facts with the tags that exist now that nobody can add one before the boundary.
 
     Epochs that were published in the meantime need no look: they refer to what the newest epoch
     referred to, which is kept, to files of their own, which lie after the boundary, and to merges,
     which the boundary does not pass before they are swapped in, or which are spared.
     """
-    tagged, unread_tags = _tagged(job)
+    tagged, unread_tags = _tagged_epochs(job)
     facts = replace(before, tagged=tagged, unread_tags=unread_tags)
-    new = {epoch: references_of(job, epoch) for epoch in facts.retained if epoch not in before.references}
+    new = {epoch: read_references(job, epoch) for epoch in facts.retained if epoch not in before.references}
     return replace(facts, references={**before.references, **new})
 
 
@@ -158,22 +158,22 @@ def _wanted_boundary(job: JobObjects, policy: RetentionPolicy, in_flight: Epoch 
 
 def _advance_boundary(
     job: JobObjects,
-    mine: GenerationRecord,
+    claim: GenerationRecord,
     boundary: Epoch,
     stored: Versioned[BoundaryRecord] | None,
     ambient: Ambient,
 ) -> None:
-    check_fence(job, mine)
-    record = BoundaryRecord(job.job_id, boundary, mine.generation, ambient.new_id())
-    if not _stored(job, record, stored):
+    check_fence(job, claim)
+    record = BoundaryRecord(job.job_id, boundary, claim.generation, ambient.new_id())
+    if not _swap_boundary(job, record, stored):
         raise ConflictError(
             "somebody else advanced the retention boundary",
-            object_name=job.shown(BOUNDARY),
+            object_name=job.url_of(BOUNDARY),
             action="nothing was deleted; retention will run again",
         )
 
 
-def _stored(job: JobObjects, record: BoundaryRecord, seen: Versioned[BoundaryRecord] | None) -> bool:
+def _swap_boundary(job: JobObjects, record: BoundaryRecord, seen: Versioned[BoundaryRecord] | None) -> bool:
     try:
         return job.swap(BOUNDARY, record, seen)
     except OutcomeUnknownError:

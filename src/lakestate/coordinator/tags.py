@@ -24,43 +24,43 @@ def create_tag(job: JobObjects, name: str, epoch: Epoch, ambient: Ambient) -> Ta
     """
     record = job.read_epoch(epoch)
     if record is None:
-        raise _not_published(job, epoch)
+        raise _not_published_error(job, epoch)
     path = job.paths.tag(name)
     tag = TagRecord(job.job_id, name, epoch, record.manifest, ambient.now_ms())
-    outcome = job.store.create(job.full(path), tag.encode())
+    outcome = job.store.create(job.store_path(path), tag.encode())
     if isinstance(outcome, AlreadyExists):
-        tag = _same(job, tag, outcome.existing)
+        tag = _require_same(job, tag, outcome.existing)
     boundary = job.read_boundary()
     if boundary is None or epoch >= boundary.record.oldest:
         return tag
     if isinstance(outcome, AlreadyExists):
         if job.read_epoch(epoch) is None:
-            raise _not_published(job, epoch)
+            raise _not_published_error(job, epoch)
         return tag
-    _take_back(job, tag)
+    _withdraw(job, tag)
     raise NotFoundError(
         f"epoch {epoch} can no longer be tagged",
-        object_name=job.shown(path),
+        object_name=job.url_of(path),
         found=f"retention may delete what lies before epoch {boundary.record.oldest}",
         action="tag a newer epoch",
     )
 
 
-def _same(job: JobObjects, wanted: TagRecord, existing: StoredObject) -> TagRecord:
+def _require_same(job: JobObjects, wanted: TagRecord, existing: StoredObject) -> TagRecord:
     """The tag that is there, if it keeps what is wanted: then a call before ours has made it."""
     path = job.paths.tag(wanted.name)
-    found = TagRecord.decode(existing.data, job.shown(path), job.job_id)
+    found = TagRecord.decode(existing.data, job.url_of(path), job.job_id)
     if (found.name, found.epoch, found.manifest) == (wanted.name, wanted.epoch, wanted.manifest):
         return found
     raise ConflictError(
         "the tag exists",
-        object_name=job.shown(path),
+        object_name=job.url_of(path),
         found=f"epoch {found.epoch}",
         action="choose another name, or delete it first",
     )
 
 
-def _take_back(job: JobObjects, tag: TagRecord) -> None:
+def _withdraw(job: JobObjects, tag: TagRecord) -> None:
     """Delete our tag, unless another stands in its place by now.
 
     Stores have no conditional deletion. What remains: if, between the look and the deletion, our tag
@@ -71,12 +71,12 @@ def _take_back(job: JobObjects, tag: TagRecord) -> None:
         delete_tag(job, tag.name)
 
 
-def _not_published(job: JobObjects, epoch: Epoch) -> NotFoundError:
+def _not_published_error(job: JobObjects, epoch: Epoch) -> NotFoundError:
     return NotFoundError(
-        f"epoch {epoch} is not published", object_name=job.shown(job.paths.epoch_record(epoch))
+        f"epoch {epoch} is not published", object_name=job.url_of(job.paths.epoch_record(epoch))
     )
 
 
 def delete_tag(job: JobObjects, name: str) -> None:
     """Let go of a tag. The epoch goes with the next retention, if nothing else keeps it."""
-    job.store.delete_many([job.full(job.paths.tag(name))])
+    job.store.delete_many([job.store_path(job.paths.tag(name))])

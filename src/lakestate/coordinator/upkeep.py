@@ -62,7 +62,7 @@ class Upkeep:
     def __init__(
         self,
         job: JobObjects,
-        mine: GenerationRecord,
+        claim: GenerationRecord,
         ambient: Ambient,
         *,
         retention: RetentionPolicy,
@@ -72,7 +72,7 @@ class Upkeep:
         executor: Executor | None = None,
     ) -> None:
         self._job = job
-        self._mine = mine
+        self._claim = claim
         self._ambient = ambient
         self._retention = retention
         self._compaction = compaction
@@ -123,10 +123,10 @@ class Upkeep:
             return True
         ended, self._running = self._running, None
         if not ended.cancelled():
-            self._tell(ended)
+            self._report_end(ended)
         return False
 
-    def _tell(self, ended: Future[list[UpkeepFailure]]) -> None:
+    def _report_end(self, ended: Future[list[UpkeepFailure]]) -> None:
         error = ended.exception()
         if isinstance(error, FencedError):
             self._is_stopped = True
@@ -147,14 +147,14 @@ class Upkeep:
     def _run(self, manifest: Manifest) -> list[UpkeepFailure]:
         """All that is due. What failed is the answer; only a driver that is fenced gives up the rest."""
         failures: list[UpkeepFailure] = []
-        with _kept_apart(CLEAN_UP, "clean-up of the sinks", failures):
+        with _isolate_failure(CLEAN_UP, "clean-up of the sinks", failures):
             self._clean_if_due(manifest)
-        with _kept_apart(RETENTION, "retention", failures):
+        with _isolate_failure(RETENTION, "retention", failures):
             self._retain_if_due(manifest, failures)
         found: dict[str, dict[int, tuple[CompactedFiles, ...]]] = {}
         for entry in manifest.operators:
-            with _kept_apart(COMPACTION, f"compaction of operator {entry.operator_id}", failures):
-                if self._is_worth_merging(entry) and (merges := self._merged(manifest, entry.operator_id)):
+            with _isolate_failure(COMPACTION, f"compaction of operator {entry.operator_id}", failures):
+                if self._is_worth_merging(entry) and (merges := self._compact(manifest, entry.operator_id)):
                     found[entry.operator_id] = merges
         with self._lock:
             self._merges = found
@@ -176,14 +176,14 @@ class Upkeep:
             return
         # Not past this epoch, though newer ones may be there by now: what is merged next is read from it.
         plan = retain(
-            self._job, self._mine, self._retention, self._ambient, manifest.epoch, self._known_references
+            self._job, self._claim, self._retention, self._ambient, manifest.epoch, self._known_references
         )
         self._retained_at = manifest.epoch
         if isinstance(plan, RetentionRefused):
             failures.append(UpkeepFailure(RETENTION, "retention", f"nothing is deleted: {plan}"))
 
-    def _merged(self, manifest: Manifest, operator_id: str) -> dict[int, tuple[CompactedFiles, ...]]:
-        found = self._compactor(manifest, operator_id, self._mine)
+    def _compact(self, manifest: Manifest, operator_id: str) -> dict[int, tuple[CompactedFiles, ...]]:
+        found = self._compactor(manifest, operator_id, self._claim)
         return {index: merges for index, merges in found.items() if merges}
 
     def _is_worth_merging(self, entry: OperatorEntry) -> bool:
@@ -201,7 +201,7 @@ class Upkeep:
 
 
 @contextmanager
-def _kept_apart(step: str, what: str, failures: list[UpkeepFailure]) -> Iterator[None]:
+def _isolate_failure(step: str, what: str, failures: list[UpkeepFailure]) -> Iterator[None]:
     """Let a step fail without the others. One that is fenced tells of a successor: there all ends."""
     try:
         yield

@@ -62,11 +62,11 @@ class JobObjects:
         """The names of this job's objects."""
         return Paths(self.job_id)
 
-    def full(self, path: str) -> str:
+    def store_path(self, path: str) -> str:
         """A path below the job's root as a path below the store's root."""
         return f"{self.job_id}/{path}"
 
-    def shown(self, path: str) -> str:
+    def url_of(self, path: str) -> str:
         """A path as people find it."""
         return f"{self.store.url}/{self.job_id}/{path}"
 
@@ -77,9 +77,9 @@ class JobObjects:
         lost answer counts as taken: the orphan that it may leave is collected with its epoch.
         """
         path = name(None)
-        if not self._created(path, data):
+        if not self._try_create(path, data):
             path = name(attempt)
-            self.store.put(self.full(path), data)
+            self.store.put(self.store_path(path), data)
         return ObjectRef(path, len(data), xxhash.xxh3_64_intdigest(data))
 
     def swap(self, path: str, record: Record, seen: Versioned[R] | None) -> bool:
@@ -89,33 +89,33 @@ class JobObjects:
         """
         data = record.encode()
         if seen is None:
-            return isinstance(self.store.create(self.full(path), data), Created)
-        return isinstance(self.store.compare_and_swap(self.full(path), data, seen.version), Swapped)
+            return isinstance(self.store.create(self.store_path(path), data), Created)
+        return isinstance(self.store.compare_and_swap(self.store_path(path), data, seen.version), Swapped)
 
     def read_verified(self, ref: ObjectRef) -> bytes:
         """The bytes of a referenced object, or CorruptionError naming it."""
         try:
-            data = self.store.get(self.full(ref.path)).data
+            data = self.store.get(self.store_path(ref.path)).data
         except NotFoundError as cause:
-            raise self._missing(ref) from cause
-        return self.verified(ref, data)
+            raise self._missing_error(ref) from cause
+        return self.verify(ref, data)
 
     def read_ranges(self, ref: ObjectRef, spans: Sequence[ByteRange]) -> list[bytes]:
         """Parts of a referenced object. The caller verifies them."""
         try:
-            return self.store.get_ranges(self.full(ref.path), spans)
+            return self.store.get_ranges(self.store_path(ref.path), spans)
         except NotFoundError as cause:
-            raise self._missing(ref) from cause
+            raise self._missing_error(ref) from cause
         except BeyondEndError as cause:
-            raise self._other_size(ref, cause.found or "fewer bytes") from cause
+            raise self._size_error(ref, cause.found or "fewer bytes") from cause
 
     def put_verified(self, ref: ObjectRef, data: Data) -> None:
         """Write an object under a name that is used for nothing else, and see that it is there."""
-        written = self.store.put(self.full(ref.path), data)
+        written = self.store.put(self.store_path(ref.path), data)
         if written.size_bytes != ref.size_bytes:
             raise CorruptionError(
                 "the store kept another number of bytes than it was given",
-                object_name=self.shown(ref.path),
+                object_name=self.url_of(ref.path),
                 found=f"{written.size_bytes} bytes",
                 expected=f"{ref.size_bytes} bytes",
             )
@@ -123,22 +123,22 @@ class JobObjects:
     def read_many_verified(self, refs: Sequence[ObjectRef]) -> list[bytes]:
         """The same for several objects, fetched in parallel."""
         try:
-            found = self.store.get_many([self.full(ref.path) for ref in refs])
+            found = self.store.get_many([self.store_path(ref.path) for ref in refs])
         except NotFoundError as cause:
             named = cause.object_name or ""
-            gone = (ref for ref in refs if named.endswith(f"/{self.full(ref.path)}"))
-            raise self._missing(next(gone, refs[0])) from cause
-        return [self.verified(ref, item.data) for ref, item in zip(refs, found, strict=True)]
+            gone = (ref for ref in refs if named.endswith(f"/{self.store_path(ref.path)}"))
+            raise self._missing_error(next(gone, refs[0])) from cause
+        return [self.verify(ref, item.data) for ref, item in zip(refs, found, strict=True)]
 
-    def verified(self, ref: ObjectRef, data: Data) -> bytes:
+    def verify(self, ref: ObjectRef, data: Data) -> bytes:
         """The bytes themselves, if they are what the reference says."""
         if len(data) != ref.size_bytes:
-            raise self._other_size(ref, f"{len(data)} bytes")
+            raise self._size_error(ref, f"{len(data)} bytes")
         checksum = xxhash.xxh3_64_intdigest(data)
         if checksum != ref.checksum:
             raise CorruptionError(
                 "object does not match its checksum",
-                object_name=self.shown(ref.path),
+                object_name=self.url_of(ref.path),
                 found=f"xxh3 {checksum:016x}",
                 expected=f"xxh3 {ref.checksum:016x}",
                 action="restore the object, or open an epoch that does not need it",
@@ -147,23 +147,23 @@ class JobObjects:
 
     def read_fence(self) -> Versioned[GenerationRecord] | None:
         """The fence, or None for a job that was never started."""
-        return self._record(FENCE, GenerationRecord)
+        return self._read_record(FENCE, GenerationRecord)
 
     def read_boundary(self) -> Versioned[BoundaryRecord] | None:
         """The retention boundary, or None if nothing was ever collected."""
-        return self._record(BOUNDARY, BoundaryRecord)
+        return self._read_record(BOUNDARY, BoundaryRecord)
 
     def read_epoch(self, epoch: Epoch) -> EpochRecord | None:
         """The record of a published epoch, or None."""
         try:
-            found = self.store.get(self.full(self.paths.epoch_record(epoch)))
+            found = self.store.get(self.store_path(self.paths.epoch_record(epoch)))
         except NotFoundError:
             return None
-        return self.epoch_record(epoch, found.data)
+        return self.decode_epoch_record(epoch, found.data)
 
-    def epoch_record(self, epoch: Epoch, data: bytes) -> EpochRecord:
+    def decode_epoch_record(self, epoch: Epoch, data: bytes) -> EpochRecord:
         """The record in bytes that were read from an epoch's place."""
-        where = self.shown(self.paths.epoch_record(epoch))
+        where = self.url_of(self.paths.epoch_record(epoch))
         record = EpochRecord.decode(data, where, self.job_id)
         if record.epoch != epoch:
             raise CorruptionError(
@@ -176,20 +176,20 @@ class JobObjects:
 
     def read_committed(self, epoch: Epoch) -> CommittedRecord | None:
         """The marker that an epoch's sinks are committed, or None."""
-        found = self._record(self.paths.commit_marker(epoch), CommittedRecord)
+        found = self._read_record(self.paths.commit_marker(epoch), CommittedRecord)
         return None if found is None else found.record
 
     def is_marked_committed(self, epoch: Epoch) -> bool:
         """Whether an epoch has a commit marker, whatever it says."""
         try:
-            self.store.head(self.full(self.paths.commit_marker(epoch)))
+            self.store.head(self.store_path(self.paths.commit_marker(epoch)))
         except NotFoundError:
             return False
         return True
 
     def read_tags(self) -> tuple[TagRecord, ...]:
         """All tags of the job."""
-        prefix = self.full(TAGS)
+        prefix = self.store_path(TAGS)
         names = [info.path.removeprefix(f"{self.job_id}/") for info in self.store.list(prefix)]
         found = [self.read_tag(name) for name in names if parse_object_name(name).kind is ObjectKind.TAG]
         return tuple(tag for tag in found if tag is not None)
@@ -199,14 +199,14 @@ class JobObjects:
 
         Retention believes tags: one in the place of another would let the other's epoch go.
         """
-        found = self._record(path, TagRecord)
+        found = self._read_record(path, TagRecord)
         if found is None:
             return None
         tag = found.record
         if self.paths.tag(tag.name) != path:
             raise CorruptionError(
                 "tag is in another's place",
-                object_name=self.shown(path),
+                object_name=self.url_of(path),
                 found=f"tag {tag.name}",
                 expected=f"the tag of {path}",
                 action="restore the object, or delete it if the tag is not needed",
@@ -218,13 +218,13 @@ class JobObjects:
         prefix = f"{self.job_id}/"
         names = (
             parse_object_name(info.path.removeprefix(prefix))
-            for info in self.store.list(self.full(EPOCH_RECORDS))
+            for info in self.store.list(self.store_path(EPOCH_RECORDS))
         )
         return [name.epoch for name in names if name.kind is ObjectKind.EPOCH_RECORD and name.epoch]
 
     def read_manifest(self, record: EpochRecord) -> Manifest:
         """The manifest that an epoch record names."""
-        where = self.shown(record.manifest.path)
+        where = self.url_of(record.manifest.path)
         manifest = decode_manifest(self.read_verified(record.manifest), where, self.job_id)
         if (manifest.epoch, manifest.generation) != (record.epoch, record.generation):
             raise CorruptionError(
@@ -239,36 +239,36 @@ class JobObjects:
         """The metadata of several subtasks, fetched in parallel."""
         data = self.read_many_verified([entry.metadata for entry in entries])
         return [
-            decode_subtask(item, self.shown(entry.metadata.path), self.job_id)
+            decode_subtask(item, self.url_of(entry.metadata.path), self.job_id)
             for entry, item in zip(entries, data, strict=True)
         ]
 
-    def _created(self, path: str, data: Data) -> bool:
+    def _try_create(self, path: str, data: Data) -> bool:
         try:
-            return isinstance(self.store.create(self.full(path), data), Created)
+            return isinstance(self.store.create(self.store_path(path), data), Created)
         except OutcomeUnknownError:
             return False
 
-    def _record(self, path: str, kind: type[R]) -> Versioned[R] | None:
+    def _read_record(self, path: str, kind: type[R]) -> Versioned[R] | None:
         try:
-            found = self.store.get(self.full(path))
+            found = self.store.get(self.store_path(path))
         except NotFoundError:
             return None
-        return Versioned(kind.decode(found.data, self.shown(path), self.job_id), found.version)
+        return Versioned(kind.decode(found.data, self.url_of(path), self.job_id), found.version)
 
-    def _other_size(self, ref: ObjectRef, found: object) -> CorruptionError:
+    def _size_error(self, ref: ObjectRef, found: object) -> CorruptionError:
         return CorruptionError(
             "object has another size than its reference says",
-            object_name=self.shown(ref.path),
+            object_name=self.url_of(ref.path),
             found=found,
             expected=f"{ref.size_bytes} bytes",
             action="restore the object, or open an epoch that does not need it",
         )
 
-    def _missing(self, ref: ObjectRef) -> CorruptionError:
+    def _missing_error(self, ref: ObjectRef) -> CorruptionError:
         return CorruptionError(
             "a referenced object is missing",
-            object_name=self.shown(ref.path),
+            object_name=self.url_of(ref.path),
             expected=f"{ref.size_bytes} bytes",
             action="restore the object, or open an epoch that does not need it",
         )

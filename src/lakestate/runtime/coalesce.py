@@ -10,7 +10,7 @@ ROWS_TARGET = 256 * 1024
 BYTES_TARGET = 64 * 1024 * 1024
 
 
-def coalesced(
+def coalesce_batches(
     batches: Iterable[tuple[str, pa.RecordBatch]],
     rows_target: int = ROWS_TARGET,
     bytes_target: int = BYTES_TARGET,
@@ -18,7 +18,7 @@ def coalesced(
     """Batches of one input put together until they are large enough. Empty ones are left out.
 
     >>> small = [("", pa.record_batch({"n": [number]})) for number in range(5)]
-    >>> [batch.num_rows for _, batch in coalesced(small, rows_target=2)]
+    >>> [batch.num_rows for _, batch in coalesce_batches(small, rows_target=2)]
     [2, 2, 1]
     """
     waiting: dict[str, list[pa.RecordBatch]] = {}
@@ -31,11 +31,11 @@ def coalesced(
         rows[name] = rows.get(name, 0) + batch.num_rows
         size_bytes[name] = size_bytes.get(name, 0) + batch.nbytes
         if rows[name] >= rows_target or size_bytes[name] >= bytes_target:
-            yield name, _joined(waiting.pop(name))
+            yield name, _concat(waiting.pop(name))
             rows[name] = size_bytes[name] = 0
     for name, left in waiting.items():
-        yield name, _joined(left)
+        yield name, _concat(left)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

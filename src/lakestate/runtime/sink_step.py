@@ -33,7 +33,7 @@ class SinkStep:
         """The sink's tables."""
         return self.sink.tables()
 
-    def opened(self, scope: StepScope) -> RunningSink:
+    def open(self, scope: StepScope) -> RunningSink:
         """A writer that goes on where the tables say."""
         context = SinkContext(
             task=scope.task,
@@ -93,7 +93,7 @@ class RunningSink:
         self._writer.abandon()
 
 
-def clean_up_of(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest], None]:
+def sink_clean_up(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest], None]:
     """What the driver calls beside the stream to clear away what dead attempts left in sinks."""
 
     def clean_up(manifest: Manifest) -> None:
@@ -112,7 +112,7 @@ def clean_up_of(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest], 
     return clean_up
 
 
-def committer_of(sink: Sink, job_id: str) -> Committer:
+def sink_committer(sink: Sink, job_id: str) -> Committer:
     """What the driver calls to commit an epoch of a sink."""
     committer = sink.committer()
 

@@ -86,7 +86,7 @@ class Step(Protocol):
         """Its state tables."""
         ...
 
-    def opened(self, scope: StepScope) -> RunningStep:
+    def open(self, scope: StepScope) -> RunningStep:
         """The step at work."""
         ...
 
@@ -112,7 +112,7 @@ class OperatorStep:
         """The operator's tables."""
         return state_tables(self.operator)
 
-    def opened(self, scope: StepScope) -> RunningOperator:
+    def open(self, scope: StepScope) -> RunningOperator:
         """A copy of the operator whose tables are views."""
         return RunningOperator(self.operator, scope)
 
@@ -125,28 +125,28 @@ class RunningOperator:
         self._scope = scope
         self._context = OperatorContext(scope.task, scope.epoch, scope.watermark_us, scope.tables, declared)
         self._declaration = operator
-        self._operator = _made_anew(operator, {name: self._context.view(name) for name in declared})
+        self._operator = _fresh_copy(operator, {name: self._context.view(name) for name in declared})
 
     def start(self) -> Iterator[pa.RecordBatch]:
         """Call `on_start`."""
-        return self._checked("on_start", lambda: self._operator.on_start(self._context))
+        return self._run_hook("on_start", lambda: self._operator.on_start(self._context))
 
     def process(self, input_name: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Call the method that takes rows of this input."""
         needed = self._needed.get(input_name)
         if needed is not None:
             batch = fitted(batch, needed, f"input of {self._scope.where}")
-        return self._checked("process", lambda: self._operator.process(input_name, batch, self._context))
+        return self._run_hook("process", lambda: self._operator.process(input_name, batch, self._context))
 
     def watermark(self) -> Iterator[pa.RecordBatch]:
         """Call `on_watermark`."""
         watermark = self._context.watermark
         assert watermark is not None
-        return self._checked("on_watermark", lambda: self._operator.on_watermark(watermark, self._context))
+        return self._run_hook("on_watermark", lambda: self._operator.on_watermark(watermark, self._context))
 
     def close(self) -> Iterator[pa.RecordBatch]:
         """Call `on_close`."""
-        return self._checked("on_close", lambda: self._operator.on_close(self._context))
+        return self._run_hook("on_close", lambda: self._operator.on_close(self._context))
 
     def finish(self, *, then_stop: bool) -> None:
         """Nothing: an operator's state is in its tables already."""
@@ -168,12 +168,12 @@ class RunningOperator:
     def _output(self) -> pa.Schema | None:
         return self._declaration.output_schema
 
-    def _checked(self, hook: str, call: Callable[[], Batches]) -> Iterator[pa.RecordBatch]:
+    def _run_hook(self, hook: str, call: Callable[[], Batches]) -> Iterator[pa.RecordBatch]:
         rows = batches_of_hook(hook, call, self._scope)
         return (checked_output(batch, self._output, self._scope.where) for batch in rows)
 
 
-def _made_anew(operator: Operator, views: Mapping[str, object]) -> Operator:
+def _fresh_copy(operator: Operator, views: Mapping[str, object]) -> Operator:
     """The operator as it was declared, whatever earlier epochs and attempts did to their attributes.
 
     A Python worker keeps what was shipped to it: a list that was shared would carry rows of one
@@ -206,15 +206,15 @@ def batches_of_hook(hook: str, call: Callable[[], Batches], scope: StepScope) ->
     try:
         yield from batches_of(call())
     except InvalidInputError as cause:
-        raise _failed(hook, scope, cause) from cause
+        raise _operator_error(hook, scope, cause) from cause
     except LakestateError:
         # Storage, corruption, fencing: not the operator's fault, and handled by their own kind.
         raise
     except Exception as cause:
-        raise _failed(hook, scope, cause) from cause
+        raise _operator_error(hook, scope, cause) from cause
 
 
-def _failed(hook: str, scope: StepScope, cause: Exception) -> OperatorError:
+def _operator_error(hook: str, scope: StepScope, cause: Exception) -> OperatorError:
     return OperatorError(
         f"{hook} raised {type(cause).__name__}", object_name=scope.where, found=str(cause) or repr(cause)
     )

@@ -16,7 +16,7 @@ from lakestate.coordinator.epoch_plan import EpochPlan, PinnedBackend, SubtaskRe
 from lakestate.job.backing_store import BackingStore
 from lakestate.observability.progress import StepMetrics
 from lakestate.protocol.values import TaskInfo
-from lakestate.runtime.coalesce import coalesced
+from lakestate.runtime.coalesce import coalesce_batches
 from lakestate.runtime.steps import ChainLink, RunningStep, Step, StepScope
 from lakestate.tables.manager import SubtaskCheckpoint, TableManager
 
@@ -98,15 +98,15 @@ class SubtaskRun:
     def _restore(self) -> None:
         started = time.perf_counter()
         for link in self._stage.links:
-            manager = self._restored(link.step)
+            manager = self._load_tables(link.step)
             scope = StepScope(
                 manager.task, self._plan.epoch, self._plan.watermark_us, manager, self._backend.ambient
             )
             self._managers.append(manager)
-            self._steps.append(link.step.opened(scope))
+            self._steps.append(link.step.open(scope))
         self._progress.restore_ms = _ms_since(started)
 
-    def _restored(self, step: Step) -> TableManager:
+    def _load_tables(self, step: Step) -> TableManager:
         plan = self._plan
         task = TaskInfo(plan.job_id, step.step_id, self._index, self._stage.parallelism, plan.generation)
         manager = TableManager.load(
@@ -123,32 +123,32 @@ class SubtaskRun:
     def _process(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[Exported]:
         # Children first: what a parent yields at the start finds them ready.
         for number in reversed(range(len(self._steps))):
-            yield from self._passed_on(number, self._steps[number].start())
-        for input_name, batch in coalesced(batches):
+            yield from self._emit(number, self._steps[number].start())
+        for input_name, batch in coalesce_batches(batches):
             for number in self._children[None]:
-                yield from self._given(number, input_name, batch)
+                yield from self._feed(number, input_name, batch)
         if self._plan.watermark_us is not None:
-            yield from self._each(lambda step: step.watermark())
+            yield from self._call_each(lambda step: step.watermark())
         if self._plan.then_stop:
-            yield from self._each(lambda step: step.close())
+            yield from self._call_each(lambda step: step.close())
 
-    def _each(self, hook: Callable[[RunningStep], Iterator[pa.RecordBatch]]) -> Iterator[Exported]:
+    def _call_each(self, hook: Callable[[RunningStep], Iterator[pa.RecordBatch]]) -> Iterator[Exported]:
         # Parents first: a child has seen all of a parent's rows when its own turn comes.
         for number, step in enumerate(self._steps):
-            yield from self._passed_on(number, hook(step))
+            yield from self._emit(number, hook(step))
 
-    def _given(self, number: int, input_name: str, batch: pa.RecordBatch) -> Iterator[Exported]:
+    def _feed(self, number: int, input_name: str, batch: pa.RecordBatch) -> Iterator[Exported]:
         self._progress.rows_in[number] += batch.num_rows
-        yield from self._passed_on(number, self._steps[number].process(input_name, batch))
+        yield from self._emit(number, self._steps[number].process(input_name, batch))
 
-    def _passed_on(self, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Exported]:
+    def _emit(self, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Exported]:
         """The rows of a step, handed to its children and, if it is exported, out of the stage."""
         for batch in batches:
             self._progress.rows_out[number] += batch.num_rows
             if self._stage.links[number].exported:
                 yield number, batch
             for child in self._children.get(number, ()):
-                yield from self._given(child, "", batch)
+                yield from self._feed(child, "", batch)
 
     def _checkpoint(self) -> None:
         plan = self._plan

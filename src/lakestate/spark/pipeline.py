@@ -18,7 +18,7 @@ from lakestate.protocol.key_ranges import require_parallelism
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.names import require_name
 from lakestate.protocol.retention import RetentionPolicy
-from lakestate.runtime.sink_step import clean_up_of, committer_of
+from lakestate.runtime.sink_step import sink_clean_up, sink_committer
 from lakestate.sinks.sink import Sink
 from lakestate.spark.checkpoint.directory import SparkDirectory
 from lakestate.spark.execution.compactor import SparkCompactor
@@ -214,11 +214,11 @@ class Pipeline:
             self._backend,
             self._job_id,
             pipeline.steps,
-            {node.step_id: committer_of(node.sink, self._job_id) for node in self._graph.sinks},
+            {node.step_id: sink_committer(node.sink, self._job_id) for node in self._graph.sinks},
             timed_sources=[node.name for node in self._graph.sources if node.event_time is not None],
             settings=self._settings,
             compactor=self._compactor(pipeline.schemas),
-            clean_up=clean_up_of({node.step_id: node.sink for node in self._graph.sinks}, self._job_id),
+            clean_up=sink_clean_up({node.step_id: node.sink for node in self._graph.sinks}, self._job_id),
         )
 
     def _compactor(self, schemas: Schemas) -> SparkCompactor | None:

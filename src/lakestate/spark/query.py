@@ -121,7 +121,7 @@ class PipelineQuery:
             with self._epoch_lock, use_settings(self._pipeline.schemas.session):
                 # An epoch before the first batch would have no offsets to go on from, and Spark
                 # would begin with a batch whose epoch is taken.
-                self._starts_again = self._driver.parent is not None or self._driver.look_again() is not None
+                self._starts_again = self._driver.parent is not None or self._driver.refresh() is not None
                 while self._starts_again:
                     self._starts_again = False
                     self._run_epoch(None, self._driver.next_epoch())

@@ -106,7 +106,7 @@ def _read_subtasks(
     entries: Sequence[SubtaskEntry], objects: JobObjects
 ) -> tuple[dict[str, SubtaskMetadata], list[DryRunProblem]]:
     """The metadata of all subtasks by the name of its object, and those that cannot be read."""
-    names = [objects.shown(entry.metadata.path) for entry in entries]
+    names = [objects.url_of(entry.metadata.path) for entry in entries]
     try:
         return dict(zip(names, objects.read_subtasks(entries), strict=True)), []
     except _STATE_ERRORS:
@@ -166,7 +166,7 @@ def _older_files(table: Table, subtasks: Iterable[SubtaskMetadata]) -> Iterator[
 
 
 def _check_file(table: Table, file: FileRef, found: _Findings) -> None:
-    shown = found.objects.shown(file.path)
+    shown = found.objects.url_of(file.path)
     found.checked_files += 1
     try:
         found.migrated_rows += _migrated_rows(table, file, shown, found.objects)

@@ -152,7 +152,7 @@ class TableManager:
             if (parse_object_name(file.path).epoch or 0) < oldest:
                 raise ConflictError(
                     "retention has passed a merge before it was swapped in",
-                    object_name=self._context.objects.shown(file.path),
+                    object_name=self._context.objects.url_of(file.path),
                     found=f"of objects before epoch {oldest} only those are kept that an epoch refers to",
                     action="load the tables again, and merge again",
                 )

@@ -56,7 +56,7 @@ def check_data_file(file: FileRef, config: TableConfig, context: TableContext) -
 
 def check_checksum(ref: ObjectRef, objects: JobObjects) -> None:
     """Raise if a large object has other bytes than its reference says. It is read in pieces."""
-    size = objects.store.head(objects.full(ref.path)).size_bytes
+    size = objects.store.head(objects.store_path(ref.path)).size_bytes
     if size != ref.size_bytes:
         # Says what is wrong, in the words that a restoring subtask would use.
         objects.read_verified(ref)
@@ -107,7 +107,7 @@ def _as_written(file: FileRef, config: TableConfig) -> TableConfig:
 
 
 def _check_run(file: FileRef, layout: RunLayout, context: TableContext) -> None:
-    shown, seen = context.objects.shown(file.path), _Seen()
+    shown, seen = context.objects.url_of(file.path), _Seen()
     for keys in _pieces(file):
         run = open_run(replace(file, valid_keys=keys), layout, context)
         _check_order(run, shown)
@@ -158,7 +158,7 @@ def _any_equal(run: Run, places: np.ndarray) -> bool:
 
 def _check_other_version(file: FileRef, config: TableConfig, context: TableContext) -> None:
     """Only the code that declares the migration knows the columns: what can be said without it."""
-    shown, count = context.objects.shown(file.path), 0
+    shown, count = context.objects.url_of(file.path), 0
     for rows, metadata in _decoded(file, context.objects, shown):
         identity = CheckpointParquetMetadata.from_key_values(metadata, shown)
         identity.check(config, shown)
@@ -180,7 +180,7 @@ def _decoded(
 
 
 def _check_entries(file: FileRef, config: TableConfig, context: TableContext) -> None:
-    shown = context.objects.shown(file.path)
+    shown = context.objects.url_of(file.path)
     for stored in read_entries([file], config, context):
         removed = sum(value is None for value in stored.values)
         found = (len(stored.keys), removed, stored.state_version)

@@ -118,7 +118,7 @@ class _Verification:
         # Listed first: whatever is referred to later than that is not taken for an orphan.
         listed = self._listed()
         if not listed:
-            raise NotFoundError("no such job", object_name=self._objects.shown(""))
+            raise NotFoundError("no such job", object_name=self._objects.url_of(""))
         records = read_records(self._ledger, listed)
         for epoch, record in records.epochs.items():
             manifest = self._tree.read_epoch(record)
@@ -143,7 +143,7 @@ class _Verification:
         )
 
     def _listed(self) -> dict[str, int]:
-        prefix = self._objects.full("")
+        prefix = self._objects.store_path("")
         return {info.path.removeprefix(prefix): info.size_bytes for info in self._objects.store.list(prefix)}
 
     def _check_file(self, named: NamedFile) -> None:
@@ -233,7 +233,7 @@ class _Verification:
 
     def _dangling_state(self) -> Iterable[DanglingOutput]:
         store = self._objects.store
-        for found in store.uploads.list_dangling(self._objects.full("")):
+        for found in store.uploads.list_dangling(self._objects.store_path("")):
             name = f"{store.url}/{found.upload.path}"
             yield DanglingOutput(name, found.upload.token, Standing.NOT_USED, started_ms=found.started_ms)
 
@@ -241,7 +241,7 @@ class _Verification:
         """A tag that is gone by now was taken back: its epoch could not be tagged any more."""
         for path in self._ledger.flawed(ObjectKind.TAG):
             try:
-                self._objects.store.head(self._objects.full(path))
+                self._objects.store.head(self._objects.store_path(path))
             except NotFoundError:
                 self._ledger.forgive(path)
 
@@ -277,7 +277,7 @@ class _Verification:
             else:
                 is_past = records.boundary is not None and name.epoch and name.epoch < records.oldest
                 fate = Fate.NEXT_RETENTION if is_past else Fate.LATER
-            yield Orphan(self._objects.shown(path), name.kind.value, size_bytes, fate, name.epoch)
+            yield Orphan(self._objects.url_of(path), name.kind.value, size_bytes, fate, name.epoch)
 
 
 class _NoSuchSinkError(InvalidInputError):

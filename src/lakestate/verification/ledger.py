@@ -107,7 +107,7 @@ class Ledger:
     def verified(self, ref: ObjectRef) -> bytes | None:
         """The bytes of a referenced object; None, and a flaw, if they are not what the reference says."""
         try:
-            data = self.objects.store.get(self.objects.full(ref.path)).data
+            data = self.objects.store.get(self.objects.store_path(ref.path)).data
         except NotFoundError:
             self.blame(ref.path, Flaw(Problem.MISSING, expected=f"{ref.size_bytes} bytes"))
             return None
@@ -133,7 +133,7 @@ class Ledger:
             epochs = tuple(sorted(epoch for epoch in self.epochs_of(path) if epoch in retained))
             for flaw in flaws:
                 yield Finding(
-                    object_name=self.objects.shown(path),
+                    object_name=self.objects.url_of(path),
                     kind=kind.value,
                     problem=flaw.problem,
                     found=flaw.found,

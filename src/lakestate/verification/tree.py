@@ -74,7 +74,7 @@ class Tree:
         data = ledger.verified(record.manifest)
         if data is None:
             return None
-        job, shown = ledger.objects.job_id, ledger.objects.shown(path)
+        job, shown = ledger.objects.job_id, ledger.objects.url_of(path)
         manifest = ledger.attempt(path, lambda: decode_manifest(data, shown, job))
         if manifest is None:
             return None
@@ -109,7 +109,7 @@ class Tree:
         data = ledger.verified(ref)
         if data is None:
             return None
-        shown = ledger.objects.shown(ref.path)
+        shown = ledger.objects.url_of(ref.path)
         metadata = ledger.attempt(ref.path, lambda: decode_subtask(data, shown, ledger.objects.job_id))
         if metadata is None:
             return None

@@ -11,7 +11,7 @@ from tests.support.corruption.job import JOB, CorruptionJob, World
 from tests.support.corruption.mutations import Damage, Original
 
 import lakestate as ls
-from lakestate.coordinator.retain import references_of
+from lakestate.coordinator.retain import read_references
 from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.values import Epoch
@@ -95,7 +95,7 @@ class Arena:
         job = self.job.backend.objects(JOB)
         needs: dict[Epoch, frozenset[str]] = {}
         for epoch in self.world.upto:
-            found = references_of(job, epoch)
+            found = read_references(job, epoch)
             assert not isinstance(found, Damaged)
             needs[epoch] = found
         for full in sorted(self.world.state):

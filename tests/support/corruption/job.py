@@ -24,7 +24,7 @@ from lakestate.coordinator.tags import create_tag, delete_tag
 from lakestate.operators.operator import Operator, state_tables
 from lakestate.protocol.metadata import Manifest, SourceOffsets
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.runtime.sink_step import SinkStep, clean_up_of, committer_of
+from lakestate.runtime.sink_step import SinkStep, sink_clean_up, sink_committer
 from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
 from lakestate.sinks.files.sink import FileSink
@@ -191,14 +191,14 @@ class CorruptionJob:
     def driver(self, backend: ls.ParquetBackend | None = None, *, commits: bool = True) -> JobDriver:
         """A driver, not started. Without `commits` it dies before it commits anything."""
         sinks = self.sinks
-        committers = {name: committer_of(sink, JOB) if commits else _crash for name, sink in sinks.items()}
+        committers = {name: sink_committer(sink, JOB) if commits else _crash for name, sink in sinks.items()}
         return JobDriver(
             backend or self.backend,
             JOB,
             PARALLELISM,
             committers,
             settings=SETTINGS,
-            clean_up=clean_up_of(sinks, JOB),
+            clean_up=sink_clean_up(sinks, JOB),
             upkeep_executor=InlineExecutor(),
         )
 

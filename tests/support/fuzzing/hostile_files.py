@@ -63,7 +63,7 @@ class Target:
         self.file = metadata.tables[0].files[0]
         assert len(self.file.blocks) == ROWS // GROUP_ROWS
         self.objects = self.job.backend.objects("job")
-        self.data = self.objects.store.get(self.objects.full(self.file.path)).data
+        self.data = self.objects.store.get(self.objects.store_path(self.file.path)).data
         self.page_starts = _page_starts(self.data)
         self.cached = _cached_bytes(run_files.open_run(self.file, self.layout, self.context(None)).rows)
 
@@ -73,7 +73,7 @@ class Target:
 
     def open_parquet(self, data: bytes, choose: random.Random) -> None:
         """The whole file, or some of its row groups, under checksums that are right."""
-        self.objects.store.put(self.objects.full(self.file.path), data)
+        self.objects.store.put(self.objects.store_path(self.file.path), data)
         forged = _forged(self.file, data)
         if choose.random() < 0.5:
             blocks = self.file.blocks

@@ -81,11 +81,11 @@ class ReplicatedOperator:
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Damage an object."""
-        self.objects.store.put(self.objects.full(path), data)
+        self.objects.store.put(self.objects.store_path(path), data)
 
     def read(self, path: str) -> bytes:
         """The bytes of an object."""
-        return self.objects.store.get(self.objects.full(path)).data
+        return self.objects.store.get(self.objects.store_path(path)).data
 
     def _part(self, task: TaskInfo) -> TableFiles:
         part = self.table.subtask_metadata_from_table(self.table.config, self.files, task)

@@ -57,7 +57,7 @@ class SmallJob:
     name: str
     job: JobObjects = field(init=False)
     ambient: SteppingAmbient = field(init=False)
-    mine: GenerationRecord = field(init=False)
+    claim: GenerationRecord = field(init=False)
     parent: Manifest | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -66,8 +66,8 @@ class SmallJob:
 
     def start(self) -> RecoveredEpoch | None:
         """Claim, recover, and finish an interrupted commit."""
-        self.mine = claim_generation(self.job, self.ambient)
-        found = recover(self.job, self.mine)
+        self.claim = claim_generation(self.job, self.ambient)
+        found = recover(self.job, self.claim)
         if found is None:
             return None
         if found.permit is not None:
@@ -84,7 +84,7 @@ class SmallJob:
             subtask_index=0,
             parallelism=1,
             epoch=epoch,
-            generation=self.mine.generation,
+            generation=self.claim.generation,
             attempt=self.ambient.new_id(),
             key_range=ALL_KEYS,
             started_ms=0,
@@ -100,7 +100,7 @@ class SmallJob:
         return Manifest(
             job_id="job",
             epoch=epoch,
-            generation=self.mine.generation,
+            generation=self.claim.generation,
             parent=None if self.parent is None else self.parent.epoch,
             started_ms=self.ambient.now_ms(),
             finished_ms=self.ambient.now_ms(),
@@ -110,10 +110,10 @@ class SmallJob:
         )
 
     def publish(self, manifest: Manifest) -> Published | Superseded | Fenced | Collected:
-        return publish_epoch(self.job, self.mine, manifest, self.ambient)
+        return publish_epoch(self.job, self.claim, manifest, self.ambient)
 
     def commit(self, permit: CommitPermit, manifest: Manifest) -> None:
-        commit_epoch(self.job, self.mine, permit, manifest, {"out": self._write_output})
+        commit_epoch(self.job, self.claim, permit, manifest, {"out": self._write_output})
 
     def run_epoch(self) -> Published | Superseded | Fenced | Collected:
         """Write, publish and commit the next epoch."""
@@ -135,7 +135,7 @@ class SmallJob:
         data = f"rows of {epoch} by {self.name}".encode()
         path = self.job.paths.data(epoch, "op", "users", 0, self.ambient.new_id())
         self.job.put_verified(ref := ObjectRef(path, len(data), xxhash.xxh3_64_intdigest(data)), data)
-        return FileRef(path, ref.size_bytes, ref.checksum, 1, epoch, self.mine.generation, 0, 1, 0)
+        return FileRef(path, ref.size_bytes, ref.checksum, 1, epoch, self.claim.generation, 0, 1, 0)
 
     def _carried(self) -> tuple[FileRef, ...]:
         if self.parent is None:

@@ -31,7 +31,7 @@ from tests.support.spark.totals import bids_of, totals_after_each
 
 import lakestate as ls
 from lakestate.config import RetryPolicy, StoreConfig
-from lakestate.coordinator.retain import references_of
+from lakestate.coordinator.retain import read_references
 from lakestate.errors import StorageUnavailableError
 from lakestate.storage import open_store
 from lakestate.testing.auctions import AuctionHouse
@@ -246,9 +246,9 @@ class ProcessSoak:
         job = self._backend().objects(JOB)
         stored = {info.path for info in job.store.list(f"{JOB}/")}
         for epoch in job.list_epochs():
-            needed = references_of(job, epoch)
+            needed = read_references(job, epoch)
             assert isinstance(needed, frozenset), needed
-            assert {job.full(path) for path in needed} <= stored
+            assert {job.store_path(path) for path in needed} <= stored
 
     def _backend(self) -> ls.ParquetBackend:
         checkpoints = StoreConfig(f"{self._config.url}/checkpoints", self._config.options)

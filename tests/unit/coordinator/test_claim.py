@@ -37,9 +37,9 @@ class TestClaiming:
 
     def test_a_claim_fences_the_driver_before(self, store: ObjectStore) -> None:
         old, new = started_job(store, "old"), started_job(store, "new")
-        check_fence(new.job, new.mine)
+        check_fence(new.job, new.claim)
         with pytest.raises(FencedError, match="found generation 2; expected generation 1"):
-            check_fence(old.job, old.mine)
+            check_fence(old.job, old.claim)
 
     @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
     def test_a_claim_whose_answer_is_lost_is_found_or_made_again(
@@ -49,8 +49,8 @@ class TestClaiming:
         first.start()
         second = SmallJob(FaultyStore(store, faults_on(Operation.SWAP, "job/generation.json", fault)), "b")
         second.start()
-        assert (first.mine.generation, second.mine.generation) == (1, 2)
-        check_fence(second.job, second.mine)
+        assert (first.claim.generation, second.claim.generation) == (1, 2)
+        check_fence(second.job, second.claim)
 
     def test_a_bad_job_name_is_refused_before_anything_is_written(self, store: ObjectStore) -> None:
         for name in ("a/b", "..", "a\n", "x" * 500):

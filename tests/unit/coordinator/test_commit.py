@@ -29,7 +29,7 @@ class TestCommitting:
         assert found is not None
         assert (found.manifest, found.permit is not None) == (manifest, True)
         assert outputs(store) == {1: manifest.sinks[0].data.decode()}
-        again = recover(second.job, second.mine)
+        again = recover(second.job, second.claim)
         assert again is not None
         assert again.permit is None
 
@@ -37,7 +37,7 @@ class TestCommitting:
         driver = started_job(store)
         driver.run_to(1)
         flip_bit(store, "job/checkpoints/1/committed.json")
-        found = recover(driver.job, driver.mine)
+        found = recover(driver.job, driver.claim)
         assert found is not None
         assert found.permit is not None
 
@@ -59,7 +59,7 @@ class TestCommitting:
         outcome = driver.publish(manifest)
         assert isinstance(outcome, Published)
         with pytest.raises(InvalidInputError, match="found out; expected no sink; start once with these"):
-            commit_epoch(driver.job, driver.mine, outcome.permit, manifest, {})
+            commit_epoch(driver.job, driver.claim, outcome.permit, manifest, {})
         assert driver.job.read_committed(Epoch(1)) is None
 
     def test_a_permit_is_for_its_own_manifest_only(self, store: ObjectStore) -> None:

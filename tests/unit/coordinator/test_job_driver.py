@@ -241,7 +241,7 @@ class TestOtherDrivers:
         def take_over(operation: Operation, path: str) -> Fault:
             if operation is Operation.CREATE and path.endswith("epochs/0000000001.json") and not newer:
                 newer.append(job.driver())
-                assert newer[0].look_again() is None
+                assert newer[0].refresh() is None
             return Fault.NONE
 
         slow = job.backend()
@@ -249,11 +249,11 @@ class TestOtherDrivers:
         older = job.driver(slow)
         with pytest.raises(ls.FencedError):
             older.run_epoch(Epoch(1), Engine(job.backend()))
-        found = newer[0].look_again()
+        found = newer[0].refresh()
         assert found is not None
         assert (found.epoch, found.generation, newer[0].next_epoch()) == (1, 1, 2)
         with pytest.raises(ls.FencedError):
-            older.look_again()
+            older.refresh()
 
     @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
     def test_a_lost_answer_is_looked_into_and_the_epoch_is_committed_once(
@@ -353,4 +353,4 @@ class TestUpkeep:
         )
         assert isinstance(done, EpochFinished)
         assert done.progress.upkeep_failures == {"clean_up": 1}
-        assert driver.mine.generation == Generation(1)
+        assert driver.claim.generation == Generation(1)

@@ -17,7 +17,7 @@ from tests.support.jobs.table_job import PARTIAL, TableJob
 import lakestate as ls
 from lakestate.coordinator import upkeep
 from lakestate.coordinator.known_references import KnownReferences
-from lakestate.coordinator.retain import references_of, retain
+from lakestate.coordinator.retain import read_references, retain
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy, RetentionRefused
@@ -63,12 +63,12 @@ class TestEpochs:
         job = with_epochs(jobs([KEYED]), 20)
         objects, hook = counted(job)
         known = KnownReferences()
-        mine = job.backend.claim("job")
+        claim = job.backend.claim("job")
         policy = RetentionPolicy(15)
-        retain(objects, mine, policy, job.backend.ambient, None, known)
+        retain(objects, claim, policy, job.backend.ambient, None, known)
         assert hook.calls[Operation.GET] > 2 * 15
         hook.calls.clear()
-        assert isinstance(retain(objects, mine, policy, job.backend.ambient, None, known), RetentionPlan)
+        assert isinstance(retain(objects, claim, policy, job.backend.ambient, None, known), RetentionPlan)
         # The fence and the boundary; no metadata.
         assert hook.calls[Operation.GET] < 10
 
@@ -79,8 +79,8 @@ class TestEpochs:
         epochs = objects.list_epochs()
         for boundary in (Epoch(2), Epoch(5), Epoch(5), Epoch(9)):
             retained = [epoch for epoch in epochs if epoch >= boundary or epoch == 1]
-            found = known.of(retained, boundary, lambda epoch: references_of(objects, epoch))
-            needed = {path for epoch in retained for path in references_of(objects, epoch)}  # type: ignore[union-attr]
+            found = known.of(retained, boundary, lambda epoch: read_references(objects, epoch))
+            needed = {path for epoch in retained for path in read_references(objects, epoch)}  # type: ignore[union-attr]
             assert {path for paths in found.values() for path in paths} == needed  # type: ignore[union-attr]
 
     def test_damage_is_not_remembered_and_a_lost_epoch_makes_it_look_again(self) -> None:
@@ -141,7 +141,7 @@ class TestEpochs:
     def test_no_data_file_of_a_retained_epoch_goes_after_an_older_one_has_healed(self, jobs: Any) -> None:
         job = with_epochs(jobs([KEYED]), 4)
         objects = job.backend.objects("job")
-        manifest = objects.full(objects.paths.manifest(Epoch(2)))
+        manifest = objects.store_path(objects.paths.manifest(Epoch(2)))
         data = objects.store.get(manifest).data
         objects.store.delete_many([manifest])
         assert isinstance(job.backend.cleanup_checkpoint("job", 2), RetentionRefused)
@@ -153,8 +153,8 @@ class TestEpochs:
             assert isinstance(job.backend.cleanup_checkpoint("job", oldest), RetentionPlan)
         there = {info.path for info in objects.store.list()}
         for epoch in objects.list_epochs():
-            needed = {objects.full(path) for path in references_of(objects, epoch)}
-            assert needed - there <= {objects.full(objects.paths.commit_marker(epoch))}
+            needed = {objects.store_path(path) for path in read_references(objects, epoch)}
+            assert needed - there <= {objects.store_path(objects.paths.commit_marker(epoch))}
 
     def test_what_is_remembered_is_bounded(self) -> None:
         known = KnownReferences(paths_max=3)
@@ -177,10 +177,10 @@ class TestEpochs:
         at: list[int] = []
         monkeypatch.setattr(upkeep, "retain", lambda *arguments: at.append(arguments[4]))
         job = jobs([KEYED])
-        mine = job.backend.claim("job")
+        claim = job.backend.claim("job")
         beside = upkeep.Upkeep(
             job.backend.objects("job"),
-            mine,
+            claim,
             job.backend.ambient,
             retention=RetentionPolicy(keep),
             compaction=None,
@@ -189,7 +189,7 @@ class TestEpochs:
             executor=AtOnce(),
         )
         for number in range(1, 7):
-            beside.after_epoch(Manifest("job", Epoch(number), mine.generation, None, 0, 0, Epoch(1)), {})
+            beside.after_epoch(Manifest("job", Epoch(number), claim.generation, None, 0, 0, Epoch(1)), {})
         assert at == expected
 
 

@@ -13,7 +13,7 @@ from tests.support.jobs.table_job import EAGER, TableJob
 
 import lakestate as ls
 from lakestate.coordinator import parquet_backend
-from lakestate.coordinator.retain import references_of
+from lakestate.coordinator.retain import read_references
 from lakestate.errors import ConflictError, FencedError, InvalidInputError
 from lakestate.protocol.retention import RetentionPlan
 from lakestate.protocol.values import Epoch
@@ -79,7 +79,7 @@ def test_merged_files_that_nobody_swaps_in_stay_until_retention_passes_their_epo
     for oldest, expected in ((4, True), (5, True), (6, False)):
         assert isinstance(job.backend.cleanup_checkpoint("job", oldest), RetentionPlan)
         there = {info.path for info in objects.store.list()}
-        assert (objects.full(file.path) in there) is expected
+        assert (objects.store_path(file.path) in there) is expected
     job.compacted = merged
     with pytest.raises(ConflictError, match="retention has passed a merge before it was swapped in"):
         job.restart()
@@ -137,10 +137,10 @@ def test_a_claim_forgets_what_was_known_of_the_job(job: TableJob) -> None:
     job.backend.cleanup_checkpoint("job", 3)
     there = {info.path for info in objects.store.list()}
     for epoch in objects.list_epochs():
-        references = references_of(objects, epoch)
+        references = read_references(objects, epoch)
         assert isinstance(references, frozenset)
-        needed = {objects.full(path) for path in references}
-        assert needed - there == {objects.full(objects.paths.commit_marker(epoch))}
+        needed = {objects.store_path(path) for path in references}
+        assert needed - there == {objects.store_path(objects.paths.commit_marker(epoch))}
     again.close()
 
 

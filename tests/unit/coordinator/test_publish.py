@@ -99,7 +99,7 @@ class TestPublishing:
             if (operation, path) == (Operation.CREATE, "job/epochs/0000000001.json"):
                 new = started_job(store, "new")
                 new.run_to(4)
-                retain(new.job, new.mine, KEEP_ONE, new.ambient)
+                retain(new.job, new.claim, KEEP_ONE, new.ambient)
             return Fault.NONE
 
         old.job = replace(old.job, store=FaultyStore(store, an_hour_passes))
@@ -112,7 +112,7 @@ class TestPublishing:
             open_epoch(last.job, Epoch(1))
         with pytest.raises(NotFoundError, match="epoch 1 can no longer be tagged"):
             create_tag(last.job, "void", Epoch(1), last.ambient)
-        retain(last.job, last.mine, KEEP_ONE, last.ambient)
+        retain(last.job, last.claim, KEEP_ONE, last.ambient)
         assert last.job.list_epochs() == [4]
         check_promises(store)
 
@@ -197,7 +197,7 @@ class TestLostAnswers:
         marker = faults_on(Operation.CREATE, "job/checkpoints/1/committed.json", fault)
         driver = started_job(FaultyStore(store, marker))
         driver.run_to(1)
-        found = recover(driver.job, driver.mine)
+        found = recover(driver.job, driver.claim)
         assert found is not None
         assert (found.permit is not None) == (fault is Fault.REQUEST_LOST)
 
@@ -210,8 +210,8 @@ class TestLostAnswers:
         )
         if fault is Fault.REQUEST_LOST:
             with pytest.raises(ConflictError, match="nothing was deleted"):
-                retain(driver.job, driver.mine, KEEP_ONE, driver.ambient)
+                retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
             assert driver.job.list_epochs() == [1, 2, 3, 4]
         else:
-            retain(driver.job, driver.mine, KEEP_ONE, driver.ambient)
+            retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
             assert driver.job.list_epochs() == [4]

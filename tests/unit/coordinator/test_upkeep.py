@@ -19,7 +19,7 @@ from lakestate.protocol.metadata import Manifest, SinkPreCommit
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.runtime.sink_step import clean_up_of
+from lakestate.runtime.sink_step import sink_clean_up
 from lakestate.storage.parallel import InlineExecutor
 from lakestate.tables.contract import CompactedFiles
 
@@ -33,7 +33,7 @@ class Job:
     def __init__(self, folder: Any) -> None:
         self.backend = ls.ParquetBackend(f"file://{folder}/store", cache_dir=folder / "cache")
         self.objects = self.backend.objects("job")
-        self.mine = self.backend.claim("job")
+        self.claim = self.backend.claim("job")
         self.broken_operators: dict[str, Exception] = {}
         self.broken_clean_up: Exception | None = None
         self.cleaned: list[int] = []
@@ -41,7 +41,7 @@ class Job:
         self.epoch = 0
         self.upkeep = Upkeep(
             self.objects,
-            self.mine,
+            self.claim,
             self.backend.ambient,
             retention=RetentionPolicy(2),
             compaction=EAGER,
@@ -56,12 +56,12 @@ class Job:
             raise self.broken_clean_up
 
     def _compact(
-        self, manifest: Manifest, operator_id: str, mine: GenerationRecord
+        self, manifest: Manifest, operator_id: str, claim: GenerationRecord
     ) -> Mapping[int, tuple[CompactedFiles, ...]]:
         if operator_id in self.broken_operators:
             raise self.broken_operators[operator_id]
         self.merged.append(operator_id)
-        done = compact_operator(self.backend, manifest, operator_id, mine, EAGER)
+        done = compact_operator(self.backend, manifest, operator_id, claim, EAGER)
         return {0: done.of_subtask(0)}
 
     def run(self, count: int) -> None:
@@ -113,7 +113,7 @@ def test_a_clean_up_that_failed_is_tried_again_and_then_now_and_then(job: Job) -
     def after(*epochs: int) -> None:
         for epoch in epochs:
             job.upkeep.after_epoch(
-                Manifest("job", Epoch(epoch), job.mine.generation, None, 0, 0, Epoch(1)), {}
+                Manifest("job", Epoch(epoch), job.claim.generation, None, 0, 0, Epoch(1)), {}
             )
 
     job.run(1)
@@ -192,5 +192,5 @@ def test_a_sink_that_cannot_be_cleared_does_not_keep_the_others_from_it() -> Non
     )
     sinks: dict[str, Any] = {name: OneSink(name) for name in names}
     with pytest.raises(InvalidInputError, match="not allowed to list uploads: first"):
-        clean_up_of(sinks, "job")(manifest)
+        sink_clean_up(sinks, "job")(manifest)
     assert cleared == ["first", "second"]

@@ -110,7 +110,7 @@ class Driver:
         self.epochs: list[tuple[int, bool]] = []
         self.stops = 0
 
-    def look_again(self) -> Any:
+    def refresh(self) -> Any:
         self.parent = self._later
         return self.parent
 

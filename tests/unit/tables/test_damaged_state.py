@@ -67,12 +67,12 @@ def data_path(job: TableJob) -> str:
 
 def replaced(job: TableJob, path: str, data: bytes) -> None:
     objects = job.backend.objects("job")
-    objects.store.put(objects.full(path), data)
+    objects.store.put(objects.store_path(path), data)
 
 
 def stored(job: TableJob, path: str) -> bytes:
     objects = job.backend.objects("job")
-    return objects.store.get(objects.full(path)).data
+    return objects.store.get(objects.store_path(path)).data
 
 
 def expect_corruption(job: TableJob, kind: str, path: str, what: str) -> None:
@@ -107,7 +107,7 @@ def test_a_flipped_bit_is_named(job: TableJob, kind: str, position: float) -> No
 def test_a_missing_file_is_named(job: TableJob, kind: str) -> None:
     path = data_path(job)
     objects = job.backend.objects("job")
-    objects.store.delete_many([objects.full(path)])
+    objects.store.delete_many([objects.store_path(path)])
     expect_corruption(job, kind, path, "missing")
 
 

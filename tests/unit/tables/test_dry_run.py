@@ -68,7 +68,7 @@ class Checkpoint:
             "a",
         )
         self._entries.append(SubtaskEntry(index, ALL_KEYS, ref))
-        return self.objects.shown(ref.path)
+        return self.objects.url_of(ref.path)
 
     def tried(self, *tables: Table, operator_id: str = OPERATOR, **options: Any) -> DryRunReport:
         """The report of a dry run, after it was seen that no object changed."""
@@ -80,8 +80,8 @@ class Checkpoint:
         return report
 
     def damage(self, file: FileRef) -> str:
-        self.objects.store.put(self.objects.full(file.path), b"x" * file.size_bytes)
-        return self.objects.shown(file.path)
+        self.objects.store.put(self.objects.store_path(file.path), b"x" * file.size_bytes)
+        return self.objects.url_of(file.path)
 
     def _everything(self) -> dict[str, bytes]:
         store = self.objects.store
@@ -137,7 +137,7 @@ def test_every_file_that_fails_is_listed(checkpoint: Checkpoint) -> None:
     report = checkpoint.tried(users(2, "share double", inverse))
     assert (report.checked_files, report.migrated_rows) == (3, 1)
     assert [(problem.table, problem.object_name) for problem in report.problems] == [
-        ("users", checkpoint.objects.shown(failing.path)),
+        ("users", checkpoint.objects.url_of(failing.path)),
         ("users", shown),
     ]
     assert "ZeroDivisionError" in report.problems[0].reason

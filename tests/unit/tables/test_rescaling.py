@@ -87,9 +87,9 @@ def test_a_damaged_row_group_is_named_when_it_is_fetched_alone(job: TableJob) ->
     job.checkpoint()
     file = job.backend.load_operator_metadata("job", 1, "op")[0].tables[0].files[0]
     objects = job.backend.objects("job")
-    data = bytearray(objects.store.get(objects.full(file.path)).data)
+    data = bytearray(objects.store.get(objects.store_path(file.path)).data)
     data[file.blocks[0].start + 1000] ^= 1
-    objects.store.put(objects.full(file.path), bytes(data))
+    objects.store.put(objects.store_path(file.path), bytes(data))
     first, last = (
         TableManager.load(TaskInfo("job", "op", index, 8), [TABLE], _uncached(job), restore_from=1)
         for index in (0, 7)

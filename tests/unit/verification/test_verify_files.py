@@ -112,7 +112,7 @@ def test_a_flipped_bit_anywhere_in_a_large_file_is_found(
     monkeypatch: pytest.MonkeyPatch, place: float
 ) -> None:
     job, file, _, context = large_file(monkeypatch)
-    store, path = context.objects.store, context.objects.full(file.path)
+    store, path = context.objects.store, context.objects.store_path(file.path)
     data = bytearray(store.get(path).data)
     data[int(place * len(data))] ^= 1
     store.put(path, bytes(data))

@@ -19,7 +19,7 @@ from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobD
 from lakestate.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
 from lakestate.protocol.metadata import Manifest, NamedBytes
 from lakestate.protocol.watermarks import source_watermark
-from lakestate.runtime.sink_step import committer_of
+from lakestate.runtime.sink_step import sink_committer
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.spark.data_source.job import OpenedJob, writers_with_open_files
 from lakestate.spark.data_source.options import DataSourceOptions
@@ -177,7 +177,7 @@ def _driver(
     """A driver for one epoch, whose writers are those of the batch and those with open files."""
     steps = {*writers, *(() if newest is None else writers_with_open_files(newest))}
     stored = () if newest is None else [entry.operator_id for entry in newest.operators]
-    commit = committer_of(job.options.sink, job.job_id)
+    commit = sink_committer(job.options.sink, job.job_id)
     return JobDriver(
         job.backend,
         job.job_id,

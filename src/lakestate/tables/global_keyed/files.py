@@ -91,7 +91,7 @@ def read_entries(
     """What files say, in their order. All are fetched at once, in parallel."""
     found = context.objects.read_many_verified([file.object_ref for file in files])
     for file, data in zip(files, found, strict=True):
-        shown = context.objects.shown(file.path)
+        shown = context.objects.url_of(file.path)
         rows = decode_run(pa.py_buffer(data), shown, file.row_count)
         identity = CheckpointParquetMetadata.from_key_values(rows.schema.metadata, shown)
         identity.check(config, shown)

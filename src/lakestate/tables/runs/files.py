@@ -201,7 +201,7 @@ def _sound_rows(cached: CachedFile, layout: RunLayout) -> pa.Table:
 
 
 def _fetched(file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None) -> pa.Table:
-    shown = context.objects.shown(file.path)
+    shown = context.objects.url_of(file.path)
     blocks = wanted_blocks(file)
     if blocks:
         rows, metadata = read_blocks(file, blocks, context.objects)
@@ -269,7 +269,7 @@ def _cache_key(file: FileRef, layout: RunLayout, context: TableContext) -> str:
     blocks = wanted_blocks(file)
     part = f"{blocks[0]}-{blocks[-1]}" if blocks else "all"
     by = f"v{file.state_version}g{context.task.generation}" if _is_migrated(file, layout) else "as-stored"
-    return f"{context.objects.shown(file.path)}@{file.checksum:016x}#{part}:{layout.fingerprint}:{by}"
+    return f"{context.objects.url_of(file.path)}@{file.checksum:016x}#{part}:{layout.fingerprint}:{by}"
 
 
 def _may_be_shared(file: FileRef, layout: RunLayout, context: TableContext) -> bool:

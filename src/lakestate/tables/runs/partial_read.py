@@ -30,7 +30,7 @@ def read_blocks(
     file: FileRef, wanted: Sequence[int], objects: JobObjects
 ) -> tuple[pa.Table, Mapping[bytes, bytes] | None]:
     """The rows of some row groups, and the file's key-value metadata."""
-    shown = objects.shown(file.path)
+    shown = objects.url_of(file.path)
     spans = [ByteRange(file.blocks[index].start, file.blocks[index].length) for index in wanted]
     last = file.blocks[-1]
     footer_start = last.start + last.length

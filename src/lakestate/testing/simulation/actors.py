@@ -15,7 +15,7 @@ from lakestate.protocol.metadata import CompletionStatus, Manifest
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch
-from lakestate.runtime.sink_step import clean_up_of, committer_of
+from lakestate.runtime.sink_step import sink_clean_up, sink_committer
 from lakestate.tables.contract import CompactedFiles, Table
 from lakestate.testing.simulation.chance import chance
 from lakestate.testing.simulation.cluster import JOB_ID, SOURCE, Cluster, sinks_of
@@ -58,11 +58,11 @@ class Driver:
             self._backend,
             JOB_ID,
             self._cluster.steps,
-            {sink_id: committer_of(sink, JOB_ID) for sink_id, sink in sinks.items()},
+            {sink_id: sink_committer(sink, JOB_ID) for sink_id, sink in sinks.items()},
             timed_sources=(SOURCE,) if world.job.event_time else (),
             settings=DriverSettings(RetentionPolicy(scenario.keep_epochs), scenario.compaction),
             compactor=self._compacted,
-            clean_up=clean_up_of(sinks, JOB_ID),
+            clean_up=sink_clean_up(sinks, JOB_ID),
             upkeep_executor=ActorExecutor(self._process),
         )
 
@@ -95,11 +95,11 @@ class Driver:
         )
 
     def _compacted(
-        self, manifest: Manifest, operator_id: str, mine: GenerationRecord
+        self, manifest: Manifest, operator_id: str, claim: GenerationRecord
     ) -> dict[int, tuple[CompactedFiles, ...]]:
         policy = self._world.scenario.compaction or CompactionPolicy()
         tables = self._tables[operator_id]
-        done = compact_operator(self._backend, manifest, operator_id, mine, policy, tables)
+        done = compact_operator(self._backend, manifest, operator_id, claim, policy, tables)
         self._world.counts["merges"] += sum(map(len, done.merges.values()))
         self._world.counts["merges of replicated tables"] += len(done.replicated)
         return {index: done.of_subtask(index) for index in range(self._cluster.steps[operator_id])}

@@ -8,7 +8,7 @@ from lakestate.coordinator.retain import retain
 from lakestate.protocol.metadata import SinkPreCommit
 from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
-from lakestate.runtime.sink_step import clean_up_of
+from lakestate.runtime.sink_step import sink_clean_up
 from lakestate.sinks.files.names import epoch_begun, sink_fingerprint
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.testing.simulation.cluster import JOB_ID, sinks_of
@@ -22,8 +22,8 @@ def check_retention(world: World) -> None:
     objects, process = SimulatedObjects(world.state, JOB_ID), Process(world, "janitor", "janitor")
     if world.watch.newest is None:
         return
-    mine = claim_generation(objects, process)
-    plan = retain(objects, mine, RetentionPolicy(world.scenario.keep_epochs), process)
+    claim = claim_generation(objects, process)
+    plan = retain(objects, claim, RetentionPolicy(world.scenario.keep_epochs), process)
     if isinstance(plan, RetentionRefused):
         world.fail("retention is never stuck", plan.damages)
     published = world.watch.published
@@ -43,7 +43,7 @@ def check_uploads(world: World) -> None:
     newest = world.watch.newest
     assert newest is not None
     sinks = sinks_of(world, Process(world, "janitor", "janitor").direct_client)
-    clean_up_of(sinks, JOB_ID)(newest.manifest)
+    sink_clean_up(sinks, JOB_ID)(newest.manifest)
     # The record of a completed upload may have arrived a second time: a later epoch clears it away.
     finished = {path for entry in newest.manifest.sinks for path in _finished_in(entry)}
     for sink_id, sink in sinks.items():

@@ -23,7 +23,7 @@ class SimulatedObjects(JobObjects):
         """The metadata of several subtasks."""
         data = self.read_many_verified([entry.metadata for entry in entries])
         return [
-            _decoded(item, self.shown(entry.metadata.path), self.job_id)
+            _decoded(item, self.url_of(entry.metadata.path), self.job_id)
             for entry, item in zip(entries, data, strict=True)
         ]
 

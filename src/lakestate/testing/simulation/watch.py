@@ -237,7 +237,7 @@ class Watch:
         if epoch < self.oldest:
             # A driver that slept for hours; the record is void, and it must not commit.
             return
-        record = self._objects.epoch_record(epoch, data)
+        record = self._objects.decode_epoch_record(epoch, data)
         if self._fence_at_manifest.get(record.manifest.path, 0) > record.generation:
             self._world.fail("a fenced driver publishes nothing", f"epoch {epoch} by {record.generation}")
         self._check_fence("publish", name.path)

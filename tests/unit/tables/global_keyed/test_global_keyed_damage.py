@@ -51,7 +51,7 @@ def test_a_flipped_bit_is_found_and_the_file_named() -> None:
 
 def test_a_missing_file_is_named() -> None:
     operator = operator_with({"a": 1})
-    operator.objects.store.delete_many([operator.objects.full(operator.files.files[0].path)])
+    operator.objects.store.delete_many([operator.objects.store_path(operator.files.files[0].path)])
     operator.restore(1)
     with pytest.raises(CorruptionError, match=operator.files.files[0].path):
         operator.views[0].get("a")
