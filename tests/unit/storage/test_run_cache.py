@@ -58,13 +58,13 @@ def only(directory: Path, pattern: str) -> Path:
 
 
 def age(cache: RunCache, key: str, used_s: int) -> None:
-    record = Path(run_cache_entry.EntryFiles.named(cache._directory, run_cache_entry.entry_name(key)).record)
+    record = Path(run_cache_entry.EntryFiles.of(cache._directory, run_cache_entry.entry_name(key)).record)
     os.utime(record, (used_s, used_s))
 
 
 def present(cache: RunCache, key: str) -> bool:
     return Path(
-        run_cache_entry.EntryFiles.named(cache._directory, run_cache_entry.entry_name(key)).data
+        run_cache_entry.EntryFiles.of(cache._directory, run_cache_entry.entry_name(key)).data
     ).exists()
 
 
