@@ -15,7 +15,7 @@ import pytest
 from lakestate.errors import InvalidInputError, NotFoundError, OutcomeUnknownError, StorageUnavailableError
 from lakestate.storage import ByteRange, Created, ObjectStore, SwapConflict, open_store
 from lakestate.storage.local.errors import translate_read_errors, translate_write_errors
-from lakestate.storage.local.files import FileTree, sweep_temporary
+from lakestate.storage.local.file_tree import FileTree, sweep_temporary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ def test_the_same_bytes_again_are_another_version(store: ObjectStore) -> None:
 def test_versions_differ_even_if_the_clock_stands_still(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakestate.storage.local.files.time.time_ns", lambda: 1_700_000_000_000_000_000)
+    monkeypatch.setattr("lakestate.storage.local.file_tree.time.time_ns", lambda: 1_700_000_000_000_000_000)
     versions = [store.put("object", b"same").version for _ in range(50)]
     assert len(set(versions)) == 50
 
@@ -192,7 +192,7 @@ def test_no_space_left_is_said_and_nothing_is_visible(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"lakestate.storage.local.files.os.{call}", full)
+        patch.setattr(f"lakestate.storage.local.file_tree.os.{call}", full)
         with pytest.raises(StorageUnavailableError, match="the disk is full") as caught:
             store.put("object", b"new")
         with pytest.raises(StorageUnavailableError):
@@ -211,7 +211,7 @@ def test_a_folder_that_cannot_be_synced_leaves_the_outcome_unknown(
         raise OSError(errno.EIO, "input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("lakestate.storage.local.files.fsync_folder", failing)
+        patch.setattr("lakestate.storage.local.file_tree.fsync_folder", failing)
         with pytest.raises(OutcomeUnknownError, match="loss of power"):
             store.create("folder/another", b"new")
     assert not isinstance(store.create("folder/another", b"x"), Created)

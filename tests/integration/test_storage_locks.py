@@ -14,14 +14,13 @@ from lakestate.errors import StorageUnavailableError
 from lakestate.storage import open_store
 from lakestate.storage.cache.entry import EntryFiles, entry_name
 from lakestate.storage.cache.run_cache import RunCache
-from lakestate.storage.local import file_lock
-from lakestate.storage.local import files as local_files
+from lakestate.storage.local import file_lock, file_tree
 from lakestate.storage.store import Created
 
 STORE_LOCK = """
 import os, signal, sys
 from pathlib import Path
-from lakestate.storage.local.files import FileTree
+from lakestate.storage.local.file_tree import FileTree
 with FileTree(Path(sys.argv[1])).lock(sys.argv[2]):
     print("locked", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -73,7 +72,7 @@ def test_new_objects_are_written_while_a_stopped_process_holds_their_lock(
     holders.append(stopped_holder(STORE_LOCK, str(tmp_path), "epochs/2"))
     assert isinstance(store.create("epochs/2", b"created"), Created)
     # Paths share a few locks; one with the same lock must not be held up either.
-    for number in range(3 * local_files.LOCK_STRIPES):
+    for number in range(3 * file_tree.LOCK_STRIPES):
         store.put(f"files/{number}", b"put")
     assert store.get("epochs/2").data == b"created"
 
@@ -96,7 +95,7 @@ def test_a_change_that_needs_the_lock_of_a_stopped_process_names_it_and_works_on
 def test_a_lock_that_a_running_process_never_lets_go_of_is_waited_for_only_so_long(
     tmp_path: Path, holders: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_files, "LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr(file_tree, "LOCK_WAIT_S", 0.2)
     store = open_store(tmp_path.as_uri())
     store.put("object", b"1")
     idle = STORE_LOCK.replace("os.kill(os.getpid(), signal.SIGSTOP)", "signal.pause()")

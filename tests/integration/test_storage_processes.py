@@ -19,7 +19,7 @@ from tests.support.storage import put_forever, upload_step
 
 from lakestate.config import StoreConfig
 from lakestate.storage import ObjectStore, UploadId, open_store
-from lakestate.storage.local.files import sweep_temporary
+from lakestate.storage.local.file_tree import sweep_temporary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

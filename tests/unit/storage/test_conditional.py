@@ -9,7 +9,7 @@ import pytest
 from lakestate.config import RetryPolicy
 from lakestate.errors import InvalidInputError, LakestateError, OutcomeUnknownError, StorageUnavailableError
 from lakestate.storage.remote.conditional import ConditionalWrite, ObservedObject
-from lakestate.storage.remote.faults import ConditionFailedError
+from lakestate.storage.remote.errors import ConditionFailedError
 from lakestate.storage.retry import Applied, Retrier, TransientFault
 from lakestate.storage.store import (
     AlreadyExists,

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from lakestate.errors import CorruptionError, NotFoundError
 from lakestate.storage.local.errors import translate_read_errors, translate_write_errors
-from lakestate.storage.local.files import FileTree, fsync_folder
-from lakestate.storage.local.objects import object_file
+from lakestate.storage.local.file_tree import FileTree, fsync_folder
+from lakestate.storage.local.object_files import object_file
 from lakestate.storage.object_path import RESERVED, require_path
 
 OPEN_FOLDER = f"{RESERVED}/open"

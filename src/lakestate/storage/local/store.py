@@ -17,8 +17,8 @@ from urllib.request import url2pathname
 
 from lakestate.errors import InvalidInputError, NotFoundError, StorageUnavailableError
 from lakestate.storage.local.errors import symbolic_link_error, translate_read_errors, translate_write_errors
-from lakestate.storage.local.files import FileTree, TemporaryFile
-from lakestate.storage.local.objects import file_info, file_version, object_file, open_file, read_span
+from lakestate.storage.local.file_tree import FileTree, TemporaryFile
+from lakestate.storage.local.object_files import file_info, file_version, object_file, open_file, read_span
 from lakestate.storage.multipart.local import LocalUploads
 from lakestate.storage.object_path import RESERVED, require_prefix
 from lakestate.storage.parallel import map_in_parallel

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.storage.local.errors import translate_read_errors, translate_write_errors
-from lakestate.storage.local.objects import file_info, object_file, open_file
+from lakestate.storage.local.object_files import file_info, object_file, open_file
 from lakestate.storage.multipart.parts import (
     changed_part_error,
     check_parts,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from lakestate.storage.local.files import FileTree, TemporaryFile
+    from lakestate.storage.local.file_tree import FileTree, TemporaryFile
 
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 _PART = re.compile(r"part-(\d{5})")

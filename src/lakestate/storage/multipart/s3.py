@@ -18,7 +18,7 @@ from lakestate.storage.multipart.parts import (
 )
 from lakestate.storage.object_path import require_path, require_prefix
 from lakestate.storage.redaction import Redaction
-from lakestate.storage.remote.open import bucket_of, prefix_of
+from lakestate.storage.remote.location import bucket_of, prefix_of
 from lakestate.storage.remote.s3_client import encryption_of, s3_client, translate_boto_errors
 from lakestate.storage.retry import Applied, Retrier, TransientFault, no_progress
 from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, UploadedPart, UploadId, Version

@@ -18,8 +18,9 @@ from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.redaction import Redaction
 from lakestate.storage.remote.conditional import ObservedObject
 from lakestate.storage.remote.download import Download
-from lakestate.storage.remote.faults import ConditionFailedError, translate_obstore_errors
-from lakestate.storage.remote.open import client_of, prefix_of, retrying_client_of
+from lakestate.storage.remote.errors import ConditionFailedError, translate_obstore_errors
+from lakestate.storage.remote.location import prefix_of
+from lakestate.storage.remote.obstore_client import client_of, retrying_client_of
 from lakestate.storage.retry import Applied, Retrier, TransientFault, no_progress
 from lakestate.storage.spans import cut_span, merge_spans
 from lakestate.storage.store import ByteRange, Data, ObjectInfo, StoredObject, Version
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta, PutResult, UpdateVersion
 
     from lakestate.config import StoreConfig
-    from lakestate.storage.remote.open import RemoteClientStore
+    from lakestate.storage.remote.obstore_client import RemoteClientStore
 
 Answer = TypeVar("Answer")
 

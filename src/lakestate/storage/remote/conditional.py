@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lakestate.errors import LakestateError, OutcomeUnknownError
-from lakestate.storage.remote.faults import ConditionFailedError
+from lakestate.storage.remote.errors import ConditionFailedError
 from lakestate.storage.retry import Applied, Retrier, TransientFault
 from lakestate.storage.store import (
     AlreadyExists,

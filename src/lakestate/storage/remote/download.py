@@ -16,7 +16,7 @@ from lakestate.storage.retry import Applied, TransientFault
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult, ObjectMeta
 
-    from lakestate.storage.remote.open import RemoteClientStore
+    from lakestate.storage.remote.obstore_client import RemoteClientStore
     from lakestate.storage.store import ByteRange
 
 CHUNK_BYTES = 1 << 20

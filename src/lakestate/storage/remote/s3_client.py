@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from lakestate.errors import InvalidInputError, MissingExtraError, NotFoundError
-from lakestate.storage.remote.faults import is_not_applied
-from lakestate.storage.remote.open import CONNECT_TIMEOUT_MS, endpoint_of
+from lakestate.storage.remote.errors import is_not_applied
+from lakestate.storage.remote.location import endpoint_of
+from lakestate.storage.remote.obstore_client import CONNECT_TIMEOUT_MS
 from lakestate.storage.retry import Applied, TransientFault
 
 try:

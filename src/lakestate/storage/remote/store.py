@@ -130,6 +130,6 @@ def _uploads_of(config: StoreConfig, client: RemoteClient) -> MultipartUploads:
         from lakestate.storage.multipart.s3 import S3Uploads
 
         return S3Uploads(config)
-    from lakestate.storage.multipart.objects import PartObjectUploads
+    from lakestate.storage.multipart.part_objects import PartObjectUploads
 
     return PartObjectUploads(client)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import OutcomeUnknownError, StorageUnavailableError
 from lakestate.storage.cache.run_cache import RunCache
-from lakestate.storage.multipart.objects import PartObjectUploads
+from lakestate.storage.multipart.part_objects import PartObjectUploads
 from lakestate.storage.object_path import RESERVED
 from lakestate.storage.store import Data, MultipartUploads, ObjectInfo, ObjectStore, StoredObject
 from lakestate.testing.faults import FaultyStore, Operation, SimulatedCrash

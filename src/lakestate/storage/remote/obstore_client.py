@@ -6,18 +6,17 @@ repeat a conditional write without telling us that an answer was lost.
 
 from __future__ import annotations
 
-import os
 import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError, UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from lakestate.errors import InvalidInputError
-from lakestate.storage.object_path import require_path
 from lakestate.storage.redaction import Redaction
+from lakestate.storage.remote.location import bucket_of, endpoint_of
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
@@ -78,29 +77,6 @@ def _client_of(config: StoreConfig, retries: RetryConfig) -> RemoteClientStore:
         reason = Redaction(config.options).reason(str(error))
         raise InvalidInputError("the store cannot be opened", object_name=config.url, found=reason) from None
     return client
-
-
-def bucket_of(config: StoreConfig) -> str:
-    """The bucket or container that the URL names."""
-    bucket = urlsplit(config.url).netloc
-    if not bucket:
-        expected = f"{urlsplit(config.url).scheme}://name/prefix"
-        raise InvalidInputError("the URL names no bucket", object_name=config.url, expected=expected)
-    return bucket
-
-
-def prefix_of(config: StoreConfig) -> str:
-    """What every key of the store begins with: empty, or a path with a slash at its end."""
-    path = unquote(urlsplit(config.url).path).strip("/")
-    return f"{require_path(path)}/" if path else ""
-
-
-def endpoint_of(config: StoreConfig) -> str | None:
-    """The S3 endpoint, from the options or from the environment."""
-    names = ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url")
-    given = (config.options.get(name) for name in names)
-    ambient = (os.environ.get(name.upper()) for name in ("AWS_ENDPOINT_URL_S3", *names[2:]))
-    return next(filter(None, (*given, *ambient)), None)
 
 
 def _memory(config: StoreConfig) -> MemoryStore:

@@ -8,7 +8,7 @@ from obstore import exceptions
 
 from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
 from lakestate.storage.redaction import Redaction
-from lakestate.storage.remote.faults import ConditionFailedError, translate_obstore_errors
+from lakestate.storage.remote.errors import ConditionFailedError, translate_obstore_errors
 from lakestate.storage.remote.s3_client import translate_boto_errors
 from lakestate.storage.retry import Applied, TransientFault
 
