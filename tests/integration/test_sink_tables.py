@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 import pyarrow.dataset as ds
-from tests.support.sinks.sink_job import JOB, SCHEMA, SINK, numbered_rows
+from tests.support.sinks.sink_job import JOB, SCHEMA, SINK, numbered_rows, permit_for
 
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.protocol.values import Epoch, TaskInfo
@@ -47,7 +47,7 @@ def test_files_stay_open_across_epochs_and_rescaling(tmp_path: Path) -> None:
         backend.write_checkpoint_metadata(JOB, epoch, done)
         pre_commits = [data for checkpoint in done for data in checkpoint.commit_data.values()]
         for _ in range(2):
-            sink.committer().commit(JOB, Epoch(epoch), pre_commits)
+            sink.committer().commit(permit_for(epoch), pre_commits)
             sink.committer().clean_up(JOB, Epoch(epoch), pre_commits)
     found = ds.dataset(tmp_path / "out", format="parquet", partitioning="hive").to_table()
     assert sorted(found["row"].to_pylist()) == sorted(expected)

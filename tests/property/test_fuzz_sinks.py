@@ -22,7 +22,7 @@ from tests.support.fuzzing.hostile_bytes import (
     mutated_tree,
 )
 from tests.support.sinks.iceberg_job import Warehouse
-from tests.support.sinks.sink_job import DictView, SinkJob, numbered_rows
+from tests.support.sinks.sink_job import DictView, SinkJob, numbered_rows, permit_for
 
 from lakestate.config import StoreConfig
 from lakestate.protocol.values import Epoch
@@ -81,7 +81,7 @@ def test_committing_hostile_pre_commits_to_a_store_is_refused_or_stays_below_it(
     bucket = uuid.uuid4().hex
     store = open_store(StoreConfig(f"memory://{bucket}/out"))
     committer = FileCommitter(store, None)
-    decodes_or_refuses(lambda: committer.commit("job", Epoch(1), [data]))
+    decodes_or_refuses(lambda: committer.commit(permit_for(1), [data]))
     decodes_or_refuses(lambda: committer.clean_up("job", Epoch(1), [data]))
     everything = open_store(StoreConfig(f"memory://{bucket}"))
     assert all(info.path.startswith("out/") for info in everything.list())
@@ -111,7 +111,7 @@ def test_committing_hostile_pre_commits_to_a_directory_is_refused_or_stays_below
         victim.write_bytes(b"mine")
         root = Path(folder) / "out"
         committer = FileCommitter(None, LocalOutput(root))
-        decodes_or_refuses(lambda: committer.commit("job", Epoch(1), [data]), root)
+        decodes_or_refuses(lambda: committer.commit(permit_for(1), [data]), root)
         decodes_or_refuses(lambda: committer.clean_up("job", Epoch(1), [data]), root)
         assert victim.read_bytes() == b"mine"
         assert {path.name for path in Path(folder).iterdir()} <= {"victim", "out"}

@@ -23,7 +23,13 @@ class CommitPermit:
     _issuer: object = None
 
     def __post_init__(self) -> None:
-        assert self._issuer is _ISSUER, "a commit permit is handed out by a decision, never made by hand"
+        if self._issuer is not _ISSUER:
+            raise AssertionError("a commit permit is handed out by a decision, never made by hand")
+
+    @property
+    def job_id(self) -> str:
+        """The job whose sinks may be committed."""
+        return self.record.job_id
 
     @property
     def epoch(self) -> Epoch:

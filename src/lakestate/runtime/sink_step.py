@@ -112,12 +112,12 @@ def sink_clean_up(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest]
     return clean_up
 
 
-def sink_committer(sink: Sink, job_id: str) -> Committer:
+def sink_committer(sink: Sink) -> Committer:
     """What the driver calls to commit an epoch of a sink."""
     committer = sink.committer()
 
     def commit(permit: CommitPermit, pre_commit: SinkPreCommit) -> None:
         parts = decode_pre_commits(pre_commit.data, permit.manifest.path)
-        committer.commit(job_id, permit.epoch, parts)
+        committer.commit(permit, parts)
 
     return commit

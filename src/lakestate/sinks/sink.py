@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from lakestate.ambient import Ambient
+from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.contract import Table
 from lakestate.tables.manager import TableManager
@@ -64,8 +65,11 @@ class SinkWriter(Protocol):
 class SinkCommitter(Protocol):
     """Makes what an epoch finished visible. On the driver, after the epoch is published."""
 
-    def commit(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
-        """Commit the epoch. Called again after a crash: doing it twice is success."""
+    def commit(self, permit: CommitPermit, pre_commits: Sequence[bytes]) -> None:
+        """Commit the permit's epoch. Called again after a crash: doing it twice is success.
+
+        Only a published epoch has a permit, so nothing can be committed before that.
+        """
         ...
 
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:

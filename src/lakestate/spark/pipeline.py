@@ -214,7 +214,7 @@ class Pipeline:
             self._backend,
             self._job_id,
             pipeline.steps,
-            {node.step_id: sink_committer(node.sink, self._job_id) for node in self._graph.sinks},
+            {node.step_id: sink_committer(node.sink) for node in self._graph.sinks},
             timed_sources=[node.name for node in self._graph.sources if node.event_time is not None],
             settings=self._settings,
             compactor=self._compactor(pipeline.schemas),

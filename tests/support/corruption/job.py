@@ -191,7 +191,7 @@ class CorruptionJob:
     def driver(self, backend: ls.ParquetBackend | None = None, *, commits: bool = True) -> JobDriver:
         """A driver, not started. Without `commits` it dies before it commits anything."""
         sinks = self.sinks
-        committers = {name: sink_committer(sink, JOB) if commits else _crash for name, sink in sinks.items()}
+        committers = {name: sink_committer(sink) if commits else _crash for name, sink in sinks.items()}
         return JobDriver(
             backend or self.backend,
             JOB,

@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakestate.errors import LakestateError
-from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.protocol.publication import CommitPermit, replay_permit
+from lakestate.protocol.records import EpochRecord
+from lakestate.protocol.values import Epoch, Generation, ObjectRef, TaskInfo
 from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.sink import SinkContext, SinkWriter
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
@@ -28,6 +30,12 @@ ATTEMPTS_MAX = 6
 
 State = dict[tuple[str, int], bytes]
 Rows = Callable[[int, int], pa.RecordBatch]
+
+
+def permit_for(epoch: int) -> CommitPermit:
+    """The permit to commit an epoch of the job, as if it had been published."""
+    manifest = ObjectRef(f"manifests/{epoch}", 1, 0)
+    return replay_permit(EpochRecord(JOB, Epoch(epoch), Generation(1), manifest, published_at_ms=0))
 
 
 class DictView:
@@ -144,7 +152,7 @@ class SinkJob:
 
     def commit(self) -> None:
         published = self.published
-        self.open_sink().committer().commit(JOB, Epoch(published.epoch), published.pre_commits)
+        self.open_sink().committer().commit(permit_for(published.epoch), published.pre_commits)
 
     def clean_up(self) -> None:
         published = self.published

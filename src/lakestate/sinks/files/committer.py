@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from lakestate.errors import CorruptionError, OutcomeUnknownError
+from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.files.lanes import LANES_FOLDER, lane_folder, lane_of
 from lakestate.sinks.files.local_output import LocalOutput
@@ -30,7 +31,7 @@ class FileCommitter:
         self._store = store
         self._local = local
 
-    def commit(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
+    def commit(self, permit: CommitPermit, pre_commits: Sequence[bytes]) -> None:
         """Show every file that the epoch finished."""
         decoded = [PreCommit.decode(data) for data in pre_commits]
         map_in_parallel(self._show, [file for each in decoded for file in each.finished])

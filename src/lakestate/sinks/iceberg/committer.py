@@ -18,6 +18,7 @@ from lakestate.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
+from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.iceberg.append import TableAppend
@@ -36,9 +37,9 @@ class IcebergCommitter:
     def __init__(self, sink: IcebergSink) -> None:
         self._sink = sink
 
-    def commit(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
+    def commit(self, permit: CommitPermit, pre_commits: Sequence[bytes]) -> None:
         """Append the files that the epoch finished, unless they are in the table already."""
-        batch = EpochFiles.of(job_id, epoch, pre_commits)
+        batch = EpochFiles.of(permit.job_id, permit.epoch, pre_commits)
         if not batch.files:
             return
         table = self._sink.load_table()
@@ -48,7 +49,7 @@ class IcebergCommitter:
         for file in batch.files:
             facts.check_is_table_of(file.format, file.path)
         # Files must be whole before the append: from then on readers open them.
-        self._sink.files(table).committer().commit(job_id, epoch, pre_commits)
+        self._sink.files(table).committer().commit(permit, pre_commits)
         self._append(table, batch)
 
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:

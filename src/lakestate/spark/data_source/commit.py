@@ -177,7 +177,7 @@ def _driver(
     """A driver for one epoch, whose writers are those of the batch and those with open files."""
     steps = {*writers, *(() if newest is None else writers_with_open_files(newest))}
     stored = () if newest is None else [entry.operator_id for entry in newest.operators]
-    commit = sink_committer(job.options.sink, job.job_id)
+    commit = sink_committer(job.options.sink)
     return JobDriver(
         job.backend,
         job.job_id,

@@ -58,7 +58,7 @@ class Driver:
             self._backend,
             JOB_ID,
             self._cluster.steps,
-            {sink_id: sink_committer(sink, JOB_ID) for sink_id, sink in sinks.items()},
+            {sink_id: sink_committer(sink) for sink_id, sink in sinks.items()},
             timed_sources=(SOURCE,) if world.job.event_time else (),
             settings=DriverSettings(RetentionPolicy(scenario.keep_epochs), scenario.compaction),
             compactor=self._compacted,

@@ -17,7 +17,15 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import OperationalError
 from tests.support.sinks.iceberg_job import TABLE, Warehouse
-from tests.support.sinks.sink_job import JOB, SCHEMA, Published, SinkJob, expected_rows, numbered_rows
+from tests.support.sinks.sink_job import (
+    JOB,
+    SCHEMA,
+    Published,
+    SinkJob,
+    expected_rows,
+    numbered_rows,
+    permit_for,
+)
 
 from lakestate.errors import (
     ConflictError,
@@ -26,7 +34,6 @@ from lakestate.errors import (
     OutcomeUnknownError,
     StorageUnavailableError,
 )
-from lakestate.protocol.values import Epoch
 from lakestate.sinks.iceberg import catalog_calls as iceberg_answers
 from lakestate.sinks.iceberg.append import TableAppend
 from lakestate.testing.faults import SimulatedCrash
@@ -271,7 +278,7 @@ def test_after_too_many_failures_the_caller_is_told_and_can_come_back(
     sink = warehouse.sink(commit_attempts_max=2)
     on_commit += [failing(error)] * (1 if expected is InvalidInputError else 2)
     with pytest.raises(expected, match=TABLE):
-        sink.committer().commit(JOB, Epoch(1), job.published.pre_commits)
+        sink.committer().commit(permit_for(1), job.published.pre_commits)
     job.commit()
     assert warehouse.rows() == expected_rows(ROWS, 1, 2)
 
