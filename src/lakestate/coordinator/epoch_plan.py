@@ -12,15 +12,11 @@ from typing import Any
 
 import msgspec
 
-from lakestate.ambient import Ambient
 from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
-from lakestate.job.backing_store import BackingStore
-from lakestate.job.objects import JobObjects
 from lakestate.observability.progress import StepMetrics
-from lakestate.protocol.metadata import Manifest, NamedBytes, SourceOffsets, SubtaskMetadata
-from lakestate.protocol.values import Epoch, Generation, ObjectRef
-from lakestate.storage.cache.run_cache import RunCache
+from lakestate.protocol.metadata import Manifest, NamedBytes, SourceOffsets
+from lakestate.protocol.values import Epoch, Generation
 from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.manager import SubtaskCheckpoint
 
@@ -93,38 +89,6 @@ class EpochResult:
     def checkpoints(self) -> list[SubtaskCheckpoint]:
         """Those of all operators and sinks."""
         return [checkpoint for report in self.reports for checkpoint in report.checkpoints]
-
-
-class PinnedBackend:
-    """A backing store whose parent epoch is already known: subtasks need not read it again."""
-
-    def __init__(self, backend: BackingStore, parent: Manifest | None) -> None:
-        self._backend = backend
-        self._parent = parent
-
-    @property
-    def ambient(self) -> Ambient:
-        """Time and unique names."""
-        return self._backend.ambient
-
-    @property
-    def cache(self) -> RunCache | None:
-        """This host's run cache."""
-        return self._backend.cache
-
-    def objects(self, job_id: str) -> JobObjects:
-        """Verified access to the objects of a job."""
-        return self._backend.objects(job_id)
-
-    def load_checkpoint_metadata(self, job_id: str, epoch: Epoch) -> Manifest:
-        """The parent, as the driver knows it, or what is stored."""
-        if self._parent is not None and (self._parent.job_id, self._parent.epoch) == (job_id, epoch):
-            return self._parent
-        return self._backend.load_checkpoint_metadata(job_id, epoch)
-
-    def write_operator_checkpoint_metadata(self, metadata: SubtaskMetadata) -> ObjectRef:
-        """Store what a subtask says about an epoch."""
-        return self._backend.write_operator_checkpoint_metadata(metadata)
 
 
 def encode_merges(merges: Mapping[int, tuple[CompactedFiles, ...]]) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakestate.coordinator.epoch_plan import EpochPlan, PinnedBackend, SubtaskReport
+from lakestate.coordinator.epoch_plan import EpochPlan, SubtaskReport
 from lakestate.job.backing_store import BackingStore
 from lakestate.observability.progress import StepMetrics
 from lakestate.protocol.values import TaskInfo
@@ -50,7 +50,7 @@ class SubtaskRun:
         self._stage = stage
         self._index = subtask_index
         self._plan = plan
-        self._backend = PinnedBackend(backend, plan.parent)
+        self._backend = backend
         self._children = _children(stage.links)
         self._managers: list[TableManager] = []
         self._steps: list[RunningStep] = []
@@ -113,7 +113,7 @@ class SubtaskRun:
             task,
             step.tables(),
             self._backend,
-            None if plan.parent is None else plan.parent.epoch,
+            plan.parent,
             watermark_us=plan.watermark_us,
             processing_time_us=plan.processing_time_us,
         )

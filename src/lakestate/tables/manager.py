@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from lakestate.errors import ConflictError, InvalidInputError, NotFoundError
 from lakestate.job.backing_store import BackingStore
-from lakestate.protocol.metadata import StateSummary, SubtaskEntry, SubtaskMetadata
+from lakestate.protocol.metadata import Manifest, StateSummary, SubtaskEntry, SubtaskMetadata
 from lakestate.protocol.paths import parse_object_name
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TaskInfo
 from lakestate.tables.context import TableContext
@@ -70,7 +70,7 @@ class TableManager:
         task: TaskInfo,
         tables: Sequence[Table],
         backend: BackingStore,
-        restore_from: Epoch | int | None,
+        restore_from: Epoch | int | Manifest | None,
         *,
         drop: Collection[str] = (),
         watermark_us: int | None = None,
@@ -78,6 +78,7 @@ class TableManager:
     ) -> TableManager:
         """Empty state, or the state of a published epoch, at any parallelism.
 
+        An epoch is given as its number or, if it is known already, as its manifest.
         `drop` names stored tables that are given up on purpose. The watermark is the epoch's
         unless given; the time of day is the host's, and never before the epoch. Views open their files
         when they are first used.
@@ -87,7 +88,11 @@ class TableManager:
         if restore_from is None:
             state = fresh(tables)
         else:
-            manifest = backend.load_checkpoint_metadata(task.job_id, Epoch(restore_from))
+            manifest = (
+                restore_from
+                if isinstance(restore_from, Manifest)
+                else backend.load_checkpoint_metadata(task.job_id, Epoch(restore_from))
+            )
             state = restored(task, tables, manifest, objects, drop)
             now_ms = max(now_ms, manifest.finished_ms)
         context = TableContext(

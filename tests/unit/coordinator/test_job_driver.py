@@ -16,7 +16,6 @@ from lakestate.coordinator.commit import Committer
 from lakestate.coordinator.epoch_plan import (
     EpochPlan,
     EpochResult,
-    PinnedBackend,
     SubtaskReport,
     decode_pre_commits,
 )
@@ -66,8 +65,7 @@ class Engine:
 
     def subtask(self, plan: EpochPlan, index: int) -> SubtaskReport:
         task = TaskInfo(plan.job_id, "op", index, PARALLELISM, plan.generation)
-        pinned = PinnedBackend(self.backend, plan.parent)
-        manager = TableManager.load(task, [COUNTS], pinned, plan.parent.epoch if plan.parent else None)
+        manager = TableManager.load(task, [COUNTS], self.backend, plan.parent)
         manager.apply_compacted(plan.merges.get("op", {}).get(index, ()))
         view = manager.global_keyed("counts")
         view.insert(f"of {index}", (view.get(f"of {index}") or 0) + 1)
