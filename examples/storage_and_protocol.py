@@ -43,12 +43,12 @@ from lakestate.protocol.metadata import (
     SubtaskMetadata,
     TableConfig,
     TableFiles,
-    TableType,
 )
 from lakestate.protocol.publication import CommitPermit, Published
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.rescale import files_for_range, plan_rescale
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
+from lakestate.protocol.table_types import KEYED
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TaskInfo
 from lakestate.storage import ObjectStore, open_store
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
@@ -59,7 +59,7 @@ FILES_CARRIED = 2
 USERS = ["ada", "bert", "cleo", "dora", "emil", "gus", "hana", "ivo"]
 CONFIG = TableConfig(
     "orders",
-    TableType.KEYED,
+    KEYED,
     key_columns=(Column("user", "string"),),
     value_columns=(Column("n", "bigint"),),
     routing_columns=("user",),
@@ -146,7 +146,7 @@ class Driver:
             started_ms=self.ambient.now_ms(),
             finished_ms=self.ambient.now_ms(),
             configs=(CONFIG,),
-            tables=(TableFiles("orders", TableType.KEYED, files),),
+            tables=(TableFiles("orders", KEYED, files),),
         )
         ref = self.job.create_new(
             lambda attempt: self.job.paths.subtask_metadata(epoch, "totals", index, attempt),

@@ -124,9 +124,9 @@ def test_the_record_of_a_cached_run_decodes_or_counts_as_absent(data: bytes | st
 
 
 KEY_VALUES = {
-    "format_version": "2",
+    "format_version": "1",
     "table": "t",
-    "table_type": "KEYED",
+    "table_type": "keyed",
     "state_version": "1",
     "key_columns": "k",
 }

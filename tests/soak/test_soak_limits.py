@@ -27,10 +27,10 @@ from lakestate.protocol.metadata import (
     SubtaskEntry,
     SubtaskMetadata,
     TableFiles,
-    TableType,
 )
 from lakestate.protocol.records import EpochRecord
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
+from lakestate.protocol.table_types import KEYED
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
 
 pytestmark = pytest.mark.soak
@@ -139,7 +139,7 @@ def _stored_subtask(objects: Any, index: int) -> SubtaskEntry:
     )
     metadata = SubtaskMetadata(
         "job", "op", index, SUBTASKS, Epoch(2), Generation(1), "a", keys, 0, 0,
-        tables=(TableFiles("t", TableType.KEYED, files),),
+        tables=(TableFiles("t", KEYED, files),),
     )  # fmt: skip
     ref = _put(objects, f"checkpoints/2/operator-op-{index}.metadata", encode_subtask(metadata))
     return SubtaskEntry(index, keys, ref, StateSummary(len(files), 0, 0, 0))

@@ -19,8 +19,8 @@ from lakestate.protocol.metadata import (
     SubtaskMetadata,
     TableConfig,
     TableFiles,
-    TableType,
 )
+from lakestate.protocol.table_types import GLOBAL_KEYED, KEYED, TIME_KEY
 from lakestate.protocol.values import (
     EPOCH_MAX,
     GENERATION_MAX,
@@ -75,7 +75,7 @@ TABLE_CONFIGS = st.one_of(
     st.builds(
         TableConfig,
         name=NAMES,
-        table_type=st.just(TableType.GLOBAL_KEYED),
+        table_type=st.just(GLOBAL_KEYED),
         state_version=U32,
         description=TEXT,
         key_columns=_tuples(COLUMNS, 1),
@@ -85,7 +85,7 @@ TABLE_CONFIGS = st.one_of(
     st.builds(
         TableConfig,
         name=NAMES,
-        table_type=st.just(TableType.KEYED),
+        table_type=st.just(KEYED),
         state_version=U32,
         description=TEXT,
         key_columns=_tuples(COLUMNS),
@@ -97,7 +97,7 @@ TABLE_CONFIGS = st.one_of(
     st.builds(
         TableConfig,
         name=NAMES,
-        table_type=st.just(TableType.TIME_KEY),
+        table_type=st.just(TIME_KEY),
         state_version=U32,
         description=TEXT,
         key_columns=_tuples(COLUMNS),
@@ -109,9 +109,9 @@ TABLE_CONFIGS = st.one_of(
 )
 FILES = _tuples(FILE_REFS)
 TABLE_FILES = st.one_of(
-    st.builds(TableFiles, NAMES, st.just(TableType.GLOBAL_KEYED), files=FILES, commit_data=st.none() | BYTES),
-    st.builds(TableFiles, NAMES, st.just(TableType.KEYED), files=FILES),
-    st.builds(TableFiles, NAMES, st.just(TableType.TIME_KEY), files=FILES, expired_before_us=st.none() | I64),
+    st.builds(TableFiles, NAMES, st.just(GLOBAL_KEYED), files=FILES, commit_data=st.none() | BYTES),
+    st.builds(TableFiles, NAMES, st.just(KEYED), files=FILES),
+    st.builds(TableFiles, NAMES, st.just(TIME_KEY), files=FILES, expired_before_us=st.none() | I64),
 )
 SUBTASKS = st.builds(
     SubtaskMetadata,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lakestate.job.backing_store import BackingStore
 from lakestate.protocol.compaction import CompactionPolicy
-from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, TableFiles, TableType
+from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, TableFiles
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.storage.cache.run_cache import RunCache
@@ -100,7 +100,7 @@ class _Compaction:
         found = []
         for config in metadata.configs:
             files = metadata.table(config.name)
-            if config.table_type is not TableType.GLOBAL_KEYED and files is not None:
+            if not config.table_type.is_replicated and files is not None:
                 found.append(self._merge(config, files, metadata))
         return [merge for merge in found if merge is not None]
 
@@ -110,7 +110,7 @@ class _Compaction:
         for config in stored[0].configs if stored else ():
             parts = {metadata.subtask_index: metadata.table(config.name) for metadata in stored}
             known = {index: files for index, files in parts.items() if files is not None}
-            if config.table_type is TableType.GLOBAL_KEYED:
+            if config.table_type.is_replicated:
                 found.append(self._merge(config, merged_table(config, known), stored[0]))
         return [merge for merge in found if merge is not None]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lakestate.protocol.metadata import Column, TableConfig, TableType
+from lakestate.protocol.metadata import Column, TableConfig
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -97,7 +97,7 @@ def widens(narrow: str, wide: str) -> bool:
 
 def _fixed_differences(stored: TableConfig, declared: TableConfig) -> list[str]:
     """Differences that no migration can mend, because they decide which subtask has a row."""
-    if stored.table_type is not declared.table_type:
+    if stored.table_type != declared.table_type:
         return [f"stored as {stored.table_type.name}, declared as {declared.table_type.name}"]
     stored_types = [column.type for column in stored.key_columns]
     declared_types = [column.type for column in declared.key_columns]
@@ -128,7 +128,7 @@ def _column_differences(stored: TableConfig, declared: TableConfig) -> list[str]
 
 def _event_time_differences(stored: TableConfig, declared: TableConfig, before: str | None) -> list[str]:
     """Rows of a table by time are found and dropped by the time that they were stored under."""
-    if not stored.table_type is declared.table_type is TableType.TIME_KEY:
+    if stored.table_type != declared.table_type or not declared.table_type.is_ordered_by_time:
         return []
     name = before or declared.time_column
     if name == stored.time_column:

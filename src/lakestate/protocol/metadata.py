@@ -15,18 +15,11 @@ from enum import IntEnum
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.names import require_name
 from lakestate.protocol.relative_path import require_relative_path
+from lakestate.protocol.table_types import TableType
 from lakestate.protocol.values import Epoch, FileRef, Generation, ObjectRef
 
 FORMAT_MAJOR = 1
 FORMAT_MINOR = 0
-
-
-class TableType(IntEnum):
-    """The types of state tables, as they are numbered in stored metadata."""
-
-    GLOBAL_KEYED = 1
-    KEYED = 2
-    TIME_KEY = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +59,8 @@ class TableConfig:
     ttl_us: int | None = None
     retention_us: int | None = None
     uses_two_phase_commit: bool = False
+    options: bytes = b""
+    """What a type from outside this package stores besides, in its own encoding."""
     unknown_fields: bytes = b""
     typed_unknown_fields: bytes = b""
     """Those of the message of the table's own type."""
@@ -76,7 +71,7 @@ class TableConfig:
     @property
     def schema_fingerprint(self) -> int:
         """64 bits that differ when the stored columns differ."""
-        shown = [f"{self.table_type.name}"]
+        shown = [self.table_type.name]
         shown += [f"key {column}" for column in self.key_columns]
         shown += [f"value {column}" for column in self.value_columns]
         digest = hashlib.blake2b("\n".join(shown).encode(), digest_size=8).digest()

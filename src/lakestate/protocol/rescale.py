@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lakestate.protocol.key_ranges import KeyRange
-from lakestate.protocol.metadata import OperatorEntry, SubtaskEntry, SubtaskMetadata, TableType
+from lakestate.protocol.metadata import OperatorEntry, SubtaskEntry, SubtaskMetadata
+from lakestate.protocol.table_types import TableType
 from lakestate.protocol.values import FileRef, TaskInfo
 
 
@@ -42,7 +43,7 @@ def carries(task: TaskInfo, file: FileRef) -> bool:
 
 def needs_all_subtasks(table_types: Iterable[TableType]) -> bool:
     """True if a table is replicated, so that the metadata of every subtask must be read."""
-    return TableType.GLOBAL_KEYED in table_types
+    return any(table_type.is_replicated for table_type in table_types)
 
 
 def _clipped(mine: KeyRange, table: str, stored: Iterable[SubtaskMetadata]) -> Iterable[FileRef]:

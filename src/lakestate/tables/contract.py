@@ -18,8 +18,9 @@ from lakestate.job.objects import JobObjects
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.compatibility import Compatibility, compatibility
 from lakestate.protocol.key_ranges import KeyRange
-from lakestate.protocol.metadata import TableConfig, TableFiles, TableType
+from lakestate.protocol.metadata import TableConfig, TableFiles
 from lakestate.protocol.names import require_name
+from lakestate.protocol.table_types import TableType
 from lakestate.protocol.values import Epoch, FileRef, Generation, TaskInfo
 from lakestate.tables.context import TableContext
 

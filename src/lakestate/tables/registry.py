@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lakestate.codec import checked_table_type
-from lakestate.protocol.metadata import TableConfig, TableFiles, TableType
+from lakestate.codec import require_table_type
+from lakestate.protocol.metadata import TableConfig, TableFiles
+from lakestate.protocol.table_types import TableType
 from lakestate.protocol.values import TaskInfo
 from lakestate.tables.contract import Table
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
@@ -29,7 +30,7 @@ def table_of(config: TableConfig) -> Table:
 def merged_table(config: TableConfig, parts: Mapping[int, TableFiles]) -> TableFiles:
     """One table's files over the subtasks of an operator, by subtask index."""
     for index, part in parts.items():
-        checked_table_type(part.table_type, config.table_type, f"table {part.table} of subtask {index}")
+        require_table_type(part.table_type, config.table_type, f"table {part.table} of subtask {index}")
     return TABLE_TYPES[config.table_type].merge_checkpoint_metadata(config, parts)
 
 

@@ -7,7 +7,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from lakestate.v1 import files_pb2 as _files_pb2
 import builtins as _builtins
 import sys
@@ -19,25 +18,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _TableType:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _TableTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TableType.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    TABLE_TYPE_UNSPECIFIED: _TableType.ValueType  # 0
-    TABLE_TYPE_GLOBAL_KEYED: _TableType.ValueType  # 1
-    TABLE_TYPE_KEYED: _TableType.ValueType  # 2
-    TABLE_TYPE_TIME_KEY: _TableType.ValueType  # 3
-
-class TableType(_TableType, metaclass=_TableTypeEnumTypeWrapper): ...
-
-TABLE_TYPE_UNSPECIFIED: TableType.ValueType  # 0
-TABLE_TYPE_GLOBAL_KEYED: TableType.ValueType  # 1
-TABLE_TYPE_KEYED: TableType.ValueType  # 2
-TABLE_TYPE_TIME_KEY: TableType.ValueType  # 3
-Global___TableType: _TypeAlias = TableType  # noqa: Y015
 
 @_typing.final
 class Column(_message.Message):
@@ -68,7 +48,9 @@ Global___Column: _TypeAlias = Column  # noqa: Y015
 
 @_typing.final
 class TableConfig(_message.Message):
-    """How a table was declared. `config` holds the message of the table's own type."""
+    """How a table was declared. `table_type` is the name under which its type is registered, and `config`
+    holds the message of that type.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -78,7 +60,7 @@ class TableConfig(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     CONFIG_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    table_type: Global___TableType.ValueType
+    table_type: _builtins.str
     state_version: _builtins.int
     description: _builtins.str
     config: _builtins.bytes
@@ -86,7 +68,7 @@ class TableConfig(_message.Message):
         self,
         *,
         name: _builtins.str = ...,
-        table_type: Global___TableType.ValueType = ...,
+        table_type: _builtins.str = ...,
         state_version: _builtins.int = ...,
         description: _builtins.str = ...,
         config: _builtins.bytes = ...,
@@ -205,7 +187,7 @@ Global___TimeKeyTableConfig: _TypeAlias = TimeKeyTableConfig  # noqa: Y015
 
 @_typing.final
 class TableCheckpointMetadata(_message.Message):
-    """One subtask's part of one table. `data` holds the message of the table's own type."""
+    """One subtask's part of one table. `data` holds the message of its type."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -213,13 +195,13 @@ class TableCheckpointMetadata(_message.Message):
     TABLE_TYPE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     table: _builtins.str
-    table_type: Global___TableType.ValueType
+    table_type: _builtins.str
     data: _builtins.bytes
     def __init__(
         self,
         *,
         table: _builtins.str = ...,
-        table_type: Global___TableType.ValueType = ...,
+        table_type: _builtins.str = ...,
         data: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -299,3 +281,74 @@ class TimeKeyTableCheckpoint(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expired_before_us) -> _WhichOneofReturnType__expired_before_us | None: ...
 
 Global___TimeKeyTableCheckpoint: _TypeAlias = TimeKeyTableCheckpoint  # noqa: Y015
+
+@_typing.final
+class GenericTableConfig(_message.Message):
+    """For table types that are defined outside of this package and need no message of their own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_COLUMNS_FIELD_NUMBER: _builtins.int
+    VALUE_COLUMNS_FIELD_NUMBER: _builtins.int
+    ROUTING_COLUMNS_FIELD_NUMBER: _builtins.int
+    TIME_COLUMN_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    time_column: _builtins.str
+    options: _builtins.bytes
+    @_builtins.property
+    def key_columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]: ...
+    @_builtins.property
+    def value_columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]: ...
+    @_builtins.property
+    def routing_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        key_columns: _abc.Iterable[Global___Column] | None = ...,
+        value_columns: _abc.Iterable[Global___Column] | None = ...,
+        routing_columns: _abc.Iterable[_builtins.str] | None = ...,
+        time_column: _builtins.str | None = ...,
+        options: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_column", b"_time_column", "time_column", b"time_column"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_column", b"_time_column", "key_columns", b"key_columns", "options", b"options", "routing_columns", b"routing_columns", "time_column", b"time_column", "value_columns", b"value_columns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__time_column: _TypeAlias = _typing.Literal["time_column"]  # noqa: Y015
+    _WhichOneofArgType__time_column: _TypeAlias = _typing.Literal["_time_column", b"_time_column"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_column) -> _WhichOneofReturnType__time_column | None: ...
+
+Global___GenericTableConfig: _TypeAlias = GenericTableConfig  # noqa: Y015
+
+@_typing.final
+class GenericTableCheckpoint(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    COMMIT_DATA_FIELD_NUMBER: _builtins.int
+    EXPIRED_BEFORE_US_FIELD_NUMBER: _builtins.int
+    commit_data: _builtins.bytes
+    expired_before_us: _builtins.int
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[_files_pb2.FileRef]: ...
+    def __init__(
+        self,
+        *,
+        files: _abc.Iterable[_files_pb2.FileRef] | None = ...,
+        commit_data: _builtins.bytes | None = ...,
+        expired_before_us: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_data", b"_commit_data", "_expired_before_us", b"_expired_before_us", "commit_data", b"commit_data", "expired_before_us", b"expired_before_us"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_data", b"_commit_data", "_expired_before_us", b"_expired_before_us", "commit_data", b"commit_data", "expired_before_us", b"expired_before_us", "files", b"files"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__commit_data: _TypeAlias = _typing.Literal["commit_data"]  # noqa: Y015
+    _WhichOneofArgType__commit_data: _TypeAlias = _typing.Literal["_commit_data", b"_commit_data"]  # noqa: Y015
+    _WhichOneofReturnType__expired_before_us: _TypeAlias = _typing.Literal["expired_before_us"]  # noqa: Y015
+    _WhichOneofArgType__expired_before_us: _TypeAlias = _typing.Literal["_expired_before_us", b"_expired_before_us"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_data) -> _WhichOneofReturnType__commit_data | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expired_before_us) -> _WhichOneofReturnType__expired_before_us | None: ...
+
+Global___GenericTableCheckpoint: _TypeAlias = GenericTableCheckpoint  # noqa: Y015

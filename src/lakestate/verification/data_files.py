@@ -20,7 +20,8 @@ from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.key_ranges import ALL_KEYS, KEY_MAX, KeyRange
-from lakestate.protocol.metadata import TableConfig, TableType
+from lakestate.protocol.metadata import TableConfig
+from lakestate.protocol.table_types import GLOBAL_KEYED
 from lakestate.protocol.values import FileRef, ObjectRef, TimeRange
 from lakestate.storage.store import ByteRange
 from lakestate.tables.context import TableContext
@@ -43,7 +44,7 @@ class ContradictionError(CorruptionError):
 
 def check_data_file(file: FileRef, config: TableConfig, context: TableContext) -> None:
     """Raise if a file is not what its reference and its table say. No cache is looked at."""
-    if config.table_type is TableType.GLOBAL_KEYED:
+    if config.table_type == GLOBAL_KEYED:
         _check_entries(file, config, context)
         return
     if file.blocks:
@@ -141,7 +142,7 @@ def _check_order(run: Run, shown: str) -> None:
     same = keys[1:] == keys[:-1]
     ascends = bool(np.all((keys[1:] > keys[:-1]) | (same & (fine[1:] >= fine[:-1]))))
     _expect(ascends, True, "a data file is not in the order of its keys", shown)
-    if run.layout.config.table_type is TableType.KEYED:
+    if not run.layout.config.table_type.is_append_only:
         places = np.flatnonzero(same & (fine[1:] == fine[:-1]))
         _expect(_any_equal(run, places), False, "a data file holds a key twice", shown)
 

@@ -23,7 +23,6 @@ from lakestate.protocol.metadata import (
     SubtaskMetadata,
     TableConfig,
     TableFiles,
-    TableType,
 )
 from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.records import EpochRecord
@@ -197,7 +196,7 @@ def _metadata_flaws(metadata: SubtaskMetadata) -> Iterator[Flaw]:
         yield _contradiction(f"{metadata.key_range}", f"that of subtask {metadata.subtask_index}")
     for table in metadata.tables:
         config = metadata.config(table.table)
-        if config is None or config.table_type is not table.table_type:
+        if config is None or config.table_type != table.table_type:
             yield _contradiction(f"files of table {table.table}", "a table that is declared so")
             continue
         for file in table.files:
@@ -218,7 +217,7 @@ def _file_flaws(
         yield _contradiction(
             f"{file.path} of version {file.state_version}", f"at most {config.state_version}"
         )
-    if table.table_type is not TableType.GLOBAL_KEYED and not metadata.key_range.contains(file.valid_keys):
+    if not table.table_type.is_replicated and not metadata.key_range.contains(file.valid_keys):
         yield _contradiction(f"{file.valid_keys} of {file.path}", f"keys in {metadata.key_range}")
     if file.blocks and sum(block.row_count for block in file.blocks) != file.row_count:
         yield _contradiction(f"row groups of {file.path}", f"{file.row_count} rows in all")

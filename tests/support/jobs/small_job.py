@@ -28,10 +28,10 @@ from lakestate.protocol.metadata import (
     SubtaskEntry,
     SubtaskMetadata,
     TableFiles,
-    TableType,
 )
 from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded
 from lakestate.protocol.records import GenerationRecord
+from lakestate.protocol.table_types import KEYED
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef
 from lakestate.storage import AlreadyExists, ObjectStore, open_store
 from lakestate.testing.stepping import SteppingAmbient
@@ -89,7 +89,7 @@ class SmallJob:
             key_range=ALL_KEYS,
             started_ms=0,
             finished_ms=0,
-            tables=(TableFiles("users", TableType.KEYED, (file, *self._carried())),),
+            tables=(TableFiles("users", KEYED, (file, *self._carried())),),
         )
         ref = self.job.create_new(
             lambda attempt: self.job.paths.subtask_metadata(epoch, "op", 0, attempt),

@@ -11,11 +11,11 @@ from hypothesis import given
 from tests.support.strategies import MANIFESTS, SUBTASKS
 
 from lakestate.codec import (
-    checked_table_type,
     decode_manifest,
     decode_subtask,
     encode_manifest,
     encode_subtask,
+    require_table_type,
 )
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
 from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange
@@ -32,8 +32,8 @@ from lakestate.protocol.metadata import (
     SubtaskMetadata,
     TableConfig,
     TableFiles,
-    TableType,
 )
+from lakestate.protocol.table_types import GLOBAL_KEYED, KEYED, TIME_KEY, TableType
 from lakestate.protocol.values import Block, Epoch, FileRef, Generation, ObjectRef, TimeRange
 from lakestate.v1 import checkpoint_pb2, files_pb2, tables_pb2
 
@@ -84,33 +84,31 @@ SUBTASK = SubtaskMetadata(
     started_ms=1,
     finished_ms=2,
     configs=(
-        TableConfig("names", TableType.GLOBAL_KEYED, key_columns=(KEY,), value_columns=(VALUE,)),
-        TableConfig("users", TableType.KEYED, key_columns=(KEY,), value_columns=(VALUE,)),
-        TableConfig(
-            "events", TableType.TIME_KEY, key_columns=(KEY,), value_columns=(VALUE,), time_column="ts"
-        ),
+        TableConfig("names", GLOBAL_KEYED, key_columns=(KEY,), value_columns=(VALUE,)),
+        TableConfig("users", KEYED, key_columns=(KEY,), value_columns=(VALUE,)),
+        TableConfig("events", TIME_KEY, key_columns=(KEY,), value_columns=(VALUE,), time_column="ts"),
     ),
     tables=(
-        TableFiles("names", TableType.GLOBAL_KEYED, (FILE,), commit_data=b"c"),
-        TableFiles("users", TableType.KEYED, (FILE, replace(FILE, valid_keys=ALL_KEYS))),
-        TableFiles("events", TableType.TIME_KEY, (FILE,), expired_before_us=4),
+        TableFiles("names", GLOBAL_KEYED, (FILE,), commit_data=b"c"),
+        TableFiles("users", KEYED, (FILE, replace(FILE, valid_keys=ALL_KEYS))),
+        TableFiles("events", TIME_KEY, (FILE,), expired_before_us=4),
     ),
 )
 TYPED = {
     "TableConfig": (
         "config",
         {
-            1: tables_pb2.GlobalKeyedTableConfig,
-            2: tables_pb2.KeyedTableConfig,
-            3: tables_pb2.TimeKeyTableConfig,
+            GLOBAL_KEYED.name: tables_pb2.GlobalKeyedTableConfig,
+            KEYED.name: tables_pb2.KeyedTableConfig,
+            TIME_KEY.name: tables_pb2.TimeKeyTableConfig,
         },
     ),
     "TableCheckpointMetadata": (
         "data",
         {
-            1: tables_pb2.GlobalKeyedTableCheckpoint,
-            2: tables_pb2.KeyedTableCheckpoint,
-            3: tables_pb2.TimeKeyTableCheckpoint,
+            GLOBAL_KEYED.name: tables_pb2.GlobalKeyedTableCheckpoint,
+            KEYED.name: tables_pb2.KeyedTableCheckpoint,
+            TIME_KEY.name: tables_pb2.TimeKeyTableCheckpoint,
         },
     ),
 }
@@ -217,7 +215,7 @@ def test_a_file_keeps_its_unknown_fields_when_it_is_clipped_and_carried_on() -> 
     decoded = decode_subtask(extended(checkpoint_pb2.SubtaskCheckpointMetadata(), data)[0], NAME, "job")
     clipped = decoded.tables[1].files[0].clipped_to(KeyRange(10, 20))
     assert clipped is not None
-    carried = replace(SUBTASK, tables=(TableFiles("users", TableType.KEYED, (clipped,)),))
+    carried = replace(SUBTASK, tables=(TableFiles("users", KEYED, (clipped,)),))
     stored = checkpoint_pb2.SubtaskCheckpointMetadata()
     stored.ParseFromString(encode_subtask(carried))
     inner = tables_pb2.KeyedTableCheckpoint()
@@ -235,7 +233,7 @@ def test_an_explicit_range_of_all_keys_with_unknown_fields_is_not_narrowed() -> 
     table = tables_pb2.KeyedTableCheckpoint(files=[file]).SerializeToString()
     stored = checkpoint_pb2.SubtaskCheckpointMetadata()
     stored.ParseFromString(encode_subtask(replace(SUBTASK, tables=())))
-    stored.tables.add(table="users", table_type=tables_pb2.TABLE_TYPE_KEYED, data=table)
+    stored.tables.add(table="users", table_type=KEYED.name, data=table)
     data = stored.SerializeToString(deterministic=True)
     decoded = decode_subtask(data, NAME, "job")
     assert decoded.tables[0].files[0].valid_keys == ALL_KEYS
@@ -355,23 +353,33 @@ def test_damage_inside_a_table_names_the_object_and_the_table(part: str) -> None
 def test_a_table_type_of_a_newer_version_is_refused(part: str) -> None:
     stored = checkpoint_pb2.SubtaskCheckpointMetadata()
     stored.ParseFromString(encode_subtask(SUBTASK))
-    getattr(stored, part)[1].table_type = 9
+    getattr(stored, part)[1].table_type = "bloom"
     with pytest.raises(
-        IncompatibleStateError, match=r"unknown table type: store/job/object \(table users\); found 9"
+        IncompatibleStateError, match=r"unknown table type: store/job/object \(table users\); found bloom"
     ):
         decode_subtask(stored.SerializeToString(), NAME, "job")
 
 
-@pytest.mark.parametrize(
-    ("found", "shown"), [(1, "GLOBAL_KEYED"), (3, "TIME_KEY"), (9, "unknown table type 9")]
-)
-def test_metadata_of_one_table_type_is_never_taken_for_another(found: int, shown: str) -> None:
-    with pytest.raises(IncompatibleStateError, match=f"{NAME}; found {shown}; expected KEYED"):
-        checked_table_type(found, TableType.KEYED, NAME)
-    checked_table_type(2, TableType.KEYED, NAME)
+@pytest.mark.parametrize("found", [GLOBAL_KEYED, TIME_KEY, TableType("bloom")], ids=str)
+def test_metadata_of_one_table_type_is_never_taken_for_another(found: TableType) -> None:
+    with pytest.raises(IncompatibleStateError, match=f"{NAME}; found {found}; expected keyed"):
+        require_table_type(found, KEYED, NAME)
+    require_table_type(KEYED, KEYED, NAME)
+
+
+@pytest.mark.parametrize("part", ["configs", "tables"])
+def test_metadata_from_before_the_first_release_is_refused_by_name(part: str) -> None:
+    """It numbered the table types, in the field that now holds the name of one."""
+    stored = checkpoint_pb2.SubtaskCheckpointMetadata()
+    stored.ParseFromString(encode_subtask(SUBTASK))
+    table = getattr(stored, part)[1]
+    table.table_type = ""
+    table.MergeFromString(b"\x10\x02")
+    with pytest.raises(IncompatibleStateError, match=r"store/job/object \(table users\); found no name"):
+        decode_subtask(stored.SerializeToString(), NAME, "job")
 
 
 def test_a_global_table_of_several_columns_is_refused_before_anything_is_written() -> None:
-    config = TableConfig("names", TableType.GLOBAL_KEYED, key_columns=(KEY, VALUE))
+    config = TableConfig("names", GLOBAL_KEYED, key_columns=(KEY, VALUE))
     with pytest.raises(InvalidInputError, match="names; found 2 columns"):
         encode_subtask(replace(SUBTASK, configs=(config,)))

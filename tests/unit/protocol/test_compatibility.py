@@ -14,13 +14,14 @@ from lakestate.protocol.compatibility import (
     compatibility,
     widens,
 )
-from lakestate.protocol.metadata import Column, TableConfig, TableType
+from lakestate.protocol.metadata import Column, TableConfig
+from lakestate.protocol.table_types import KEYED, TIME_KEY
 
 USER, ITEM = Column("user", "string"), Column("item", "bigint")
 COUNT = Column("n", "bigint")
 STORED = TableConfig(
     "totals",
-    TableType.KEYED,
+    KEYED,
     state_version=2,
     key_columns=(USER, ITEM),
     value_columns=(COUNT,),
@@ -64,8 +65,8 @@ RAISE = "raise the state version and declare the change"
             id="an older version",
         ),
         pytest.param(
-            replace(STORED, table_type=TableType.TIME_KEY),
-            Incompatible(("stored as KEYED, declared as TIME_KEY",)),
+            replace(STORED, table_type=TIME_KEY),
+            Incompatible(("stored as keyed, declared as time_key",)),
             id="another type",
         ),
         pytest.param(
@@ -104,7 +105,7 @@ def test_the_answer_is(declared: TableConfig, answer: Compatibility) -> None:
     assert compatibility(STORED, declared, migrates_from={2} if declared.state_version == 3 else ()) == answer
 
 
-BY_TIME = TableConfig("clicks", TableType.TIME_KEY, value_columns=(COUNT,), time_column="ts")
+BY_TIME = TableConfig("clicks", TIME_KEY, value_columns=(COUNT,), time_column="ts")
 ONLY_RENAMED = "a migration can rename it, with ColumnChanges, and not make it another column"
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakestate.protocol.key_ranges import ALL_KEYS, KEY_MAX, KeyRange, key_range_of, subtask_of
-from lakestate.protocol.metadata import OperatorEntry, SubtaskEntry, SubtaskMetadata, TableFiles, TableType
+from lakestate.protocol.metadata import OperatorEntry, SubtaskEntry, SubtaskMetadata, TableFiles
 from lakestate.protocol.rescale import (
     carries,
     files_for_range,
@@ -16,6 +16,7 @@ from lakestate.protocol.rescale import (
     needs_all_subtasks,
     plan_rescale,
 )
+from lakestate.protocol.table_types import GLOBAL_KEYED, KEYED, TIME_KEY, TableType
 from lakestate.protocol.values import Epoch, FileRef, Generation, ObjectRef, TaskInfo
 
 PARALLELISMS = st.integers(1, 9)
@@ -26,7 +27,7 @@ def file(name: str, *, epoch: int = 1, subtask: int = 0, keys: KeyRange | None =
 
 
 def subtask(
-    index: int, parallelism: int, files: tuple[FileRef, ...], table_type: TableType = TableType.KEYED
+    index: int, parallelism: int, files: tuple[FileRef, ...], table_type: TableType = KEYED
 ) -> SubtaskMetadata:
     return SubtaskMetadata(
         "job",
@@ -147,8 +148,8 @@ def test_a_half_that_was_compacted_is_not_brought_back_by_the_other_half() -> No
 def test_a_replicated_table_is_read_whole_with_the_later_epoch_and_subtask_first() -> None:
     shared = file("a", epoch=1, subtask=1)
     stored = [
-        subtask(0, 2, (file("c", epoch=3, subtask=0), shared), TableType.GLOBAL_KEYED),
-        subtask(1, 2, (file("d", epoch=3, subtask=1), shared), TableType.GLOBAL_KEYED),
+        subtask(0, 2, (file("c", epoch=3, subtask=0), shared), GLOBAL_KEYED),
+        subtask(1, 2, (file("d", epoch=3, subtask=1), shared), GLOBAL_KEYED),
     ]
     assert [each.path for each in files_of_all("t", stored)] == ["d", "c", "a"]
     assert files_of_all("unheard-of", stored) == ()
@@ -163,5 +164,5 @@ def test_exactly_one_subtask_carries_a_replicated_file_forward(writer: int, para
 
 
 def test_only_replicated_tables_need_the_metadata_of_every_subtask() -> None:
-    assert not needs_all_subtasks([TableType.KEYED, TableType.TIME_KEY])
-    assert needs_all_subtasks([TableType.KEYED, TableType.GLOBAL_KEYED])
+    assert not needs_all_subtasks([KEYED, TIME_KEY])
+    assert needs_all_subtasks([KEYED, GLOBAL_KEYED])

@@ -16,7 +16,8 @@ from tests.unit.codec.test_codec import FILE, SUBTASK
 import lakestate as ls
 from lakestate.codec import decode_subtask, encode_subtask, messages
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.metadata import TableFiles, TableType
+from lakestate.protocol.metadata import TableFiles
+from lakestate.protocol.table_types import KEYED
 from lakestate.protocol.values import Epoch
 
 
@@ -53,7 +54,7 @@ class TestTablesFilesAndSubtasks:
             replace(FILE, path=f"checkpoints/{number}/operator-op/users-0-{number:032x}.parquet", blocks=())
             for number in range(10_000)
         )
-        metadata = replace(SUBTASK, tables=(TableFiles("users", TableType.KEYED, files),))
+        metadata = replace(SUBTASK, tables=(TableFiles("users", KEYED, files),))
         data = encode_subtask(metadata)
         assert len(data) < 160 * len(files)
         assert decode_subtask(data, "metadata", "job") == metadata

@@ -14,7 +14,7 @@ from lakestate.coordinator.compact import compact_replicated
 from lakestate.coordinator.epoch_plan import decode_merges
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.protocol.compaction import CompactionPolicy
-from lakestate.protocol.metadata import Manifest, OperatorEntry, TableType
+from lakestate.protocol.metadata import Manifest, OperatorEntry
 from lakestate.protocol.records import GenerationRecord
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, Merges
@@ -76,7 +76,7 @@ class SparkCompactor:
         """Replicated tables are small, and their files belong to all subtasks: merged right here."""
         objects = self._backend.objects(manifest.job_id)
         first = objects.read_subtasks(entry.subtasks[:1])[0]
-        if all(config.table_type is not TableType.GLOBAL_KEYED for config in first.configs):
+        if not any(config.table_type.is_replicated for config in first.configs):
             return {}
         stored = objects.read_subtasks(entry.subtasks)
         tables = self._tables[entry.operator_id]

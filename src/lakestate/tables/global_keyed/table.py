@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.metadata import Column, TableConfig, TableFiles, TableType
+from lakestate.protocol.metadata import Column, TableConfig, TableFiles
+from lakestate.protocol.table_types import GLOBAL_KEYED, TableType
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, CompactionConfig, Table
@@ -38,7 +39,7 @@ class GlobalKeyedTable(Table):
     With `two_phase_commit`, an epoch can hold data to commit: `GlobalKeyedView.set_commit_data`.
     """
 
-    table_type: ClassVar[TableType] = TableType.GLOBAL_KEYED
+    table_type: ClassVar[TableType] = GLOBAL_KEYED
 
     def __init__(
         self,

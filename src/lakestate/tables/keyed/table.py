@@ -10,7 +10,8 @@ from typing import ClassVar
 import pyarrow as pa
 
 from lakestate.config import duration_us
-from lakestate.protocol.metadata import TableConfig, TableFiles, TableType
+from lakestate.protocol.metadata import TableConfig, TableFiles
+from lakestate.protocol.table_types import KEYED, TableType
 from lakestate.protocol.values import Epoch
 from lakestate.tables.arrow.schema import columns_of
 from lakestate.tables.context import TableContext, expired_before_us
@@ -56,7 +57,7 @@ class KeyedTable(RunTable):
     `version` and `migrations` say how state of older versions is read; see `lakestate.Migration`.
     """
 
-    table_type: ClassVar[TableType] = TableType.KEYED
+    table_type: ClassVar[TableType] = KEYED
 
     def __init__(
         self,

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.compatibility import widens
-from lakestate.protocol.metadata import TableType
 from lakestate.tables.arrow.schema import ddl_of
 from lakestate.tables.migration.steps import Migration, name_before_all
 from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, RunLayout
@@ -116,7 +115,7 @@ class TableUpgrade:
     def _check_times(self, before: pa.Table, after: pa.Table, chain: Sequence[Migration], shown: str) -> None:
         """Metadata says which times a file holds, and rows are ordered by them."""
         config = self.layout.config
-        if config.table_type is not TableType.TIME_KEY or config.time_column is None:
+        if not config.table_type.is_ordered_by_time or config.time_column is None:
             return
         name = name_before_all(config.time_column, chain)
         if name not in before.column_names or not _same_times(before[name], after[config.time_column]):

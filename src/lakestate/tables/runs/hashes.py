@@ -16,15 +16,13 @@ from lakestate.tables.runs.layout import HASH, KEY, RunLayout
 
 
 def with_hashes(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
-    """The rows of a file with the hashes in front. A file of format 1 has them already.
+    """The rows of a file with the hashes of their keys in front.
 
     They are those of the key columns, which come first, as they were stored: a migration that
     follows may give the columns other names, and leaves the keys as they are.
     """
-    if KEY in rows.column_names:
-        return rows
     key_count = len(layout.key_names)
-    if rows.num_columns < key_count:
+    if rows.num_columns < key_count or KEY in rows.column_names:
         raise layout.mismatch(rows.schema, shown)
     columns = _hashes(rows.select(list(range(key_count))), layout)
     _check_ascending(columns, shown)

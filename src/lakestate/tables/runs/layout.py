@@ -19,7 +19,7 @@ import pyarrow as pa
 import xxhash
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
-from lakestate.protocol.metadata import TableConfig, TableType
+from lakestate.protocol.metadata import TableConfig
 from lakestate.tables.arrow.lossless_cast import lossless_cast
 from lakestate.tables.arrow.schema import arrow_fields
 from lakestate.tables.arrow.value_limits import check_values
@@ -59,7 +59,7 @@ class RunLayout:
     @cached_property
     def has_removals(self) -> bool:
         """True if a row may say that its key is gone."""
-        return self.config.table_type is TableType.KEYED
+        return self.config.table_type.has_tombstones
 
     @cached_property
     def has_updated(self) -> bool:

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakestate.errors import CorruptionError, IncompatibleStateError
-from lakestate.protocol.metadata import TableConfig, TableType
+from lakestate.protocol.metadata import TableConfig
 
-DATA_FORMAT = 2
-"""Format 1 also stored the hashes of keys, which follow from the key columns."""
+DATA_FORMAT = 1
 _PREFIX = "lakestate."
 
 
@@ -21,13 +20,13 @@ _PREFIX = "lakestate."
 class CheckpointParquetMetadata:
     """The identity of a data file.
 
-    >>> stored = CheckpointParquetMetadata("users", TableType.KEYED, 2, ("user",)).to_key_values()
+    >>> stored = CheckpointParquetMetadata("users", "keyed", 2, ("user",)).to_key_values()
     >>> CheckpointParquetMetadata.from_key_values(stored, "users-0.parquet").state_version
     2
     """
 
     table: str
-    table_type: TableType
+    table_type: str
     state_version: int
     key_columns: tuple[str, ...]
     format_version: int = DATA_FORMAT
@@ -36,14 +35,14 @@ class CheckpointParquetMetadata:
     def of(cls, config: TableConfig) -> CheckpointParquetMetadata:
         """The identity that files of a declared table have."""
         keys = tuple(column.name for column in config.key_columns)
-        return cls(config.name, config.table_type, config.state_version, keys)
+        return cls(config.name, config.table_type.name, config.state_version, keys)
 
     def to_key_values(self) -> dict[bytes, bytes]:
         """As Parquet stores it."""
         values = {
             "format_version": str(self.format_version),
             "table": self.table,
-            "table_type": self.table_type.name,
+            "table_type": self.table_type,
             "state_version": str(self.state_version),
             "key_columns": ",".join(self.key_columns),
         }
@@ -67,7 +66,7 @@ class CheckpointParquetMetadata:
                 )
             return cls(
                 table=known["table"],
-                table_type=TableType[known["table_type"]],
+                table_type=known["table_type"],
                 state_version=int(known["state_version"]),
                 key_columns=tuple(filter(None, known["key_columns"].split(","))),
                 format_version=version,
@@ -79,12 +78,12 @@ class CheckpointParquetMetadata:
 
     def check(self, config: TableConfig, object_name: str) -> None:
         """Refuse a file of another table."""
-        if (self.table, self.table_type) != (config.name, config.table_type):
+        if (self.table, self.table_type) != (config.name, config.table_type.name):
             raise CorruptionError(
                 "data file of another table",
                 object_name=object_name,
-                found=f"{self.table} ({self.table_type.name})",
-                expected=f"{config.name} ({config.table_type.name})",
+                found=f"{self.table} ({self.table_type})",
+                expected=f"{config.name} ({config.table_type})",
             )
 
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from lakestate.config import duration_us
 from lakestate.protocol.compatibility import Compatibility, compatibility
-from lakestate.protocol.metadata import Column, TableConfig, TableFiles, TableType
+from lakestate.protocol.metadata import Column, TableConfig, TableFiles
+from lakestate.protocol.table_types import TIME_KEY, TableType
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.arrow.schema import columns_of
 from lakestate.tables.context import TableContext
@@ -47,7 +48,7 @@ class TimeKeyTable(RunTable):
     time column, and cannot put another in its place.
     """
 
-    table_type: ClassVar[TableType] = TableType.TIME_KEY
+    table_type: ClassVar[TableType] = TIME_KEY
 
     def __init__(
         self,

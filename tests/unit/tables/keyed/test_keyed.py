@@ -258,7 +258,7 @@ def test_an_unknown_table_and_a_table_of_another_kind_are_named(jobs: list[Table
         (KeyedTable("t", key="k string", value="n bigint"), "key is"),
         (KeyedTable("t", key="k bigint", value="n double"), "raise the state version"),
         (KeyedTable("t", key="k bigint", value="n double", version=2), "no migration"),
-        (GlobalKeyedTable("t", key=int, value=int), "stored as KEYED"),
+        (GlobalKeyedTable("t", key=int, value=int), "stored as keyed"),
         (KeyedTable("u", key="k bigint", value="n bigint"), "not declared any more"),
     ],
 )

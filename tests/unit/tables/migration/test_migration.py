@@ -25,7 +25,8 @@ from tests.support.jobs.older_files import (
 )
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
-from lakestate.protocol.metadata import TableConfig, TableType
+from lakestate.protocol.metadata import TableConfig
+from lakestate.protocol.table_types import TIME_KEY
 from lakestate.tables.arrow.schema import columns_of
 from lakestate.tables.migration.migrations import (
     ArrowMigration,
@@ -270,7 +271,7 @@ def time_layout(time: str, version: int) -> RunLayout:
     columns = columns_of(f"{time} timestamp, v int", what="value")
     keys = columns_of("k int", what="key")
     config = TableConfig(
-        "users", TableType.TIME_KEY, version, "", keys, columns, ("k",), time_column=time, retention_us=1
+        "users", TIME_KEY, version, "", keys, columns, ("k",), time_column=time, retention_us=1
     )
     return RunLayout(config)
 

@@ -47,10 +47,11 @@ def test_key_columns_may_have_had_other_names() -> None:
     assert with_hashes(older, kind, FILE)[KEY].equals(with_hashes(stored(kind), kind, FILE)[KEY])
 
 
-def test_a_file_of_format_1_brings_its_hashes() -> None:
+def test_a_file_that_stores_hashes_is_refused() -> None:
     kind = layout()
     rows = with_hashes(stored(kind), kind, FILE)
-    assert with_hashes(rows, kind, FILE) is rows
+    with pytest.raises(ls.IncompatibleStateError, match=f"{FILE}; found __key uint64, "):
+        with_hashes(rows, kind, FILE)
 
 
 @pytest.mark.parametrize("route_by", [None, ["user"]], ids=["one hash", "two hashes"])

@@ -11,7 +11,7 @@ from tests.support.jobs.time_key_job import TS, TimeKeyJob, clicks, numbers, row
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.key_ranges import key_range_of
-from lakestate.protocol.metadata import TableType
+from lakestate.protocol.table_types import TIME_KEY
 from lakestate.protocol.values import FileRef
 from lakestate.storage.cache.run_cache import RunCache
 from lakestate.tables.migration.migrations import ArrowMigration
@@ -200,7 +200,7 @@ def test_the_declaration_is_stored_and_read_back() -> None:
         retention=timedelta(minutes=2),
         version=1,
     )
-    assert table.config.table_type is TableType.TIME_KEY
+    assert table.config.table_type is TIME_KEY
     assert (table.config.time_column, table.config.retention_us) == ("at", 120_000_000)
     assert TimeKeyTable.from_config(table.config).config == table.config
     assert TimeKeyTable.from_config(table.config).layout.schema == table.layout.schema

@@ -9,7 +9,8 @@ from tests.support.jobs.table_job import TableJob
 from tests.support.jobs.time_key_job import TimeKeyJob, clicks, numbers, rows, scanned, users
 
 from lakestate.errors import IncompatibleStateError
-from lakestate.protocol.metadata import TableFiles, TableType
+from lakestate.protocol.metadata import TableFiles
+from lakestate.protocol.table_types import TIME_KEY
 from lakestate.protocol.values import Epoch, FileRef, Generation, TimeRange
 from lakestate.storage.cache.run_cache import RunCache
 from lakestate.tables.contract import CompactedFiles
@@ -181,8 +182,8 @@ def test_subtasks_with_different_floors_become_one_without_loss_or_return() -> N
 def test_a_floor_that_one_part_lacks_is_none_for_the_rest() -> None:
     config = clicks().config
     file = FileRef("a.parquet", 1, 1, 1, Epoch(1), Generation(1), 0, 1, 1, times=TimeRange(0, 100))
-    one = TableFiles("clicks", TableType.TIME_KEY, (file,), expired_before_us=40)
-    other = TableFiles("clicks", TableType.TIME_KEY, (replace(file, path="b.parquet"),))
+    one = TableFiles("clicks", TIME_KEY, (file,), expired_before_us=40)
+    other = TableFiles("clicks", TIME_KEY, (replace(file, path="b.parquet"),))
     merged = merged_files(config, [one, other])
     assert merged.expired_before_us is None
     assert [(part.path, part.valid_from_us) for part in merged.files] == [
@@ -255,7 +256,7 @@ def test_a_merge_does_not_bring_back_what_died_before_subtasks_were_joined() -> 
 def test_a_merge_is_dropped_if_a_file_of_it_was_merged_by_another() -> None:
     file = FileRef("a.parquet", 1, 1, 1, Epoch(1), Generation(1), 0, 1, 1, times=TimeRange(0, 100))
     one, two, other, late = (replace(file, path=f"{name}.parquet") for name in ("1", "2", "3", "4"))
-    files = TableFiles("clicks", TableType.TIME_KEY, (one, other))
+    files = TableFiles("clicks", TIME_KEY, (one, other))
     merge = CompactedFiles("clicks", (one, two), (late,), 2, 1)
     assert swapped_in_alive(files, merge) == files
 
