@@ -9,7 +9,7 @@ ARGS ?=
 help:
 	@echo "Lakestate: usage is 'make TARGET'"
 	@echo
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Create .venv with the pinned packages and check for Java 17+ (at once when done before)
@@ -20,9 +20,18 @@ setup: ## Create .venv with the pinned packages and check for Java 17+ (at once 
 demo: setup ## Run a pipeline on local Spark, kill it, restart it, and show that nothing is lost
 	@$(BIN)/python examples/demo.py $(ARGS)
 
+# No Spark and no server. Tests that grow slow show up at the end: mark them `slow`.
+.PHONY: check
+check: lint ## Lint, and the quick unit tests and doctests: 90 seconds, for the minute-to-minute loop
+	@$(BIN)/pytest -q -n 2 -m "not slow" --durations=5 --durations-min=1.5 tests/unit src $(ARGS)
+
 .PHONY: test
-test: setup ## Run the tests and doctests; ARGS="-k fence" chooses some
+test: setup ## Run the tests and doctests: 8 minutes; ARGS="-k fence" chooses some
 	@scripts/test $(ARGS)
+
+.PHONY: test-full
+test-full: setup ## Run the longer tests, which CI runs after `make test`
+	@scripts/test --full $(ARGS)
 
 .PHONY: lint
 lint: setup ## Check format, style, types and layers

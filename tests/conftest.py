@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakestate.config import StoreConfig
 
 
-# One process gets all that starts Spark, one test after the other: two JVMs would be in each other's way.
+# One process gets all tests that start Spark, one after the other: two JVMs would slow each other down.
 SPARK_TESTS = (
     "tests/cluster/",
     "integration/test_auction_source",
@@ -30,9 +30,9 @@ SPARK_TESTS = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure() -> None:
-    """What Hypothesis does unless a test says otherwise: no test fails because the machine is busy.
+    """The defaults of Hypothesis: no test fails because the machine is busy.
 
-    The same examples in every ordinary run; a soak looks for new ones.
+    Every ordinary run tries the same examples; a soak looks for new ones.
     """
     settings.register_profile(
         "lakestate",
@@ -45,7 +45,9 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The tests with Spark in one process; all others wherever there is room."""
+    """With `--dist loadscope`: the tests with Spark in one process, all others wherever there is room."""
+    if config.getvalue("dist") != "loadscope":
+        return None
     from xdist.scheduler import LoadScopeScheduling
 
     class SparkTogether(LoadScopeScheduling):

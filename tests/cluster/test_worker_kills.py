@@ -91,6 +91,7 @@ def finish(driver: Session, s3_config: StoreConfig, tmp_path: Path) -> None:
     assert sorted(state) == sorted(newest.values())
 
 
+@pytest.mark.full
 def test_the_result_is_exact_when_each_worker_is_killed_in_the_middle_of_an_epoch(
     cluster: StandaloneCluster, start: Start, s3_config: StoreConfig, tmp_path: Path
 ) -> None:

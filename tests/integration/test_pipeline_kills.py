@@ -1,8 +1,8 @@
 """Drivers and Python workers killed with SIGKILL at random moments, and drivers that fight for a job.
 
-A driver takes seconds to start, a Python worker does not: of the 15 kills of an ordinary run 3 take a
+A driver takes seconds to start, a Python worker does not: of the 15 kills of `make test-full`, 3 take a
 driver with its JVM and its workers, and 12 take only a Python worker or Spark's Python daemon, in the
-session that all tests share. While one driver lives, the next one warms up.
+session that all tests share; `make test` has one and three. While one driver runs, the next one warms up.
 """
 
 from __future__ import annotations
@@ -158,14 +158,8 @@ def kill_many_times(job: FedJob, seed: int, driver_kills: int, worker_kills: int
     job.check_result()
 
 
-@patient
-def test_no_row_is_lost_or_there_twice_after_three_killed_drivers(jobs: Any) -> None:
-    kill_many_times(jobs(0), 0, driver_kills=3, worker_kills=0)
-
-
-@patient
-def test_no_row_is_lost_or_there_twice_after_twelve_killed_workers(jobs: Any, spark: SparkSession) -> None:
-    job: FedJob = jobs(2)
+def kill_workers(job: FedJob, spark: SparkSession, kills: int) -> None:
+    """Run a job in this process, and kill its Python workers one after the other."""
     choose = random.Random(2)
     pipeline = totals_pipeline(spark, job.folder, job.folder / "cache")
     query = pipeline.start()
@@ -178,7 +172,7 @@ def test_no_row_is_lost_or_there_twice_after_twelve_killed_workers(jobs: Any, sp
         wait_for(fed_and_reached, query, DEADLINE_S)
 
     reaches(1)
-    for _ in range(12):
+    for _ in range(kills):
         query.awaitTermination(choose.uniform(0, EPOCH_S / 2))
         newest = job.newest_epoch()
         wait_for(lambda: bool(own_python_workers()), query)
@@ -190,6 +184,28 @@ def test_no_row_is_lost_or_there_twice_after_twelve_killed_workers(jobs: Any, sp
     job.feed()
     run_available(totals_pipeline(spark, job.folder, job.folder / "cache"), drain=True)
     job.check_result()
+
+
+@patient
+def test_no_row_is_lost_or_there_twice_after_a_killed_driver(jobs: Any) -> None:
+    kill_many_times(jobs(0), 0, driver_kills=1, worker_kills=0)
+
+
+@pytest.mark.full
+@patient
+def test_no_row_is_lost_or_there_twice_after_three_killed_drivers(jobs: Any) -> None:
+    kill_many_times(jobs(0), 0, driver_kills=3, worker_kills=0)
+
+
+@patient
+def test_no_row_is_lost_or_there_twice_after_three_killed_workers(jobs: Any, spark: SparkSession) -> None:
+    kill_workers(jobs(2), spark, kills=3)
+
+
+@pytest.mark.full
+@patient
+def test_no_row_is_lost_or_there_twice_after_twelve_killed_workers(jobs: Any, spark: SparkSession) -> None:
+    kill_workers(jobs(2), spark, kills=12)
 
 
 @pytest.mark.soak
@@ -229,6 +245,7 @@ def stop_in_an_epoch(job: FedJob, driver: Session) -> None:
     job.feed_until(driver, is_stopped)
 
 
+@pytest.mark.full
 @patient
 def test_a_driver_that_another_one_overtakes_changes_nothing_awake_or_asleep(jobs: Any) -> None:
     job: FedJob = jobs(3)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.simulation.mutations import forget_an_interrupted_commit
-from tests.support import soak_plugin
+from tests.support import tiers_plugin
 from tests.support.repository import ROOT
 
 from lakestate.errors import InvalidInputError
@@ -340,4 +340,4 @@ def configured(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> 
             patch.delenv(name)
         for name, value in environment.items():
             patch.setenv(name, value)
-        soak_plugin.pytest_configure(Soak())
+        tiers_plugin.pytest_configure(Soak())

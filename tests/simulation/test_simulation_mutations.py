@@ -11,6 +11,7 @@ CASES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("mutation", CASES)
 def test_the_simulator_notices(mutation: Mutation, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,7 @@
-"""Long tests: those marked `soak` run with `--soak` only, and then for as long as SOAK_MINUTES says.
+"""Which tests run: all but those marked `full` and `soak`, unless `--full` or `--soak` says so.
+
+Tests marked `full` take too long for `make test`; `make test-full` runs them and nothing else. Tests marked
+`soak` run with `--soak` only, and then for as long as SOAK_MINUTES says.
 
 Tests marked `fuzz` run in ordinary runs with a bounded number of examples; with `--soak` they count as
 soak tests too. What Hypothesis drives is bounded by examples: with `--soak` it is run again and again,
@@ -13,8 +16,17 @@ import time
 
 import pytest
 
+MARKERS = (
+    "alone: takes all processors; runs before the others",
+    "full: too long for `make test`; runs with --full only",
+    "fuzz: hostile input; bounded, and without bound in soak",
+    "slow: a unit test that takes more than a second; `make check` leaves it out",
+    "soak: long randomised test; runs with --soak only",
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="also run the tests marked full")
     parser.addoption("--soak", action="store_true", help="also run the tests marked soak")
 
 
@@ -22,7 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--soak"):
         os.environ.setdefault("SOAK_MINUTES", "10")
         _check_environment()
-    config.addinivalue_line("markers", "fuzz: hostile input; bounded, and without bound in soak")
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -32,10 +45,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("fuzz"):
                 item.add_marker(pytest.mark.soak)
         return
-    soak = [item for item in items if item.get_closest_marker("soak")]
-    if soak:
-        config.hook.pytest_deselected(items=soak)
-        items[:] = [item for item in items if item not in set(soak)]
+    left_out = ["soak"] if config.getoption("--full") else ["soak", "full"]
+    longer = [item for item in items if any(map(item.get_closest_marker, left_out))]
+    if longer:
+        config.hook.pytest_deselected(items=longer)
+        items[:] = [item for item in items if item not in set(longer)]
 
 
 @pytest.hookimpl(wrapper=True)
