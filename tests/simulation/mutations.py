@@ -35,8 +35,9 @@ from lakestate.tables.global_keyed import checkpointer as global_keyed_checkpoin
 from lakestate.tables.global_keyed import compaction as global_keyed_compaction
 from lakestate.tables.runs import checkpointer as run_checkpointer
 from lakestate.tables.runs import compaction as compact_runs
-from lakestate.testing.simulation import Scenario, actors, run_seed
-from lakestate.testing.simulation.chance import chance
+from lakestate.testing.simulation import Scenario, run_seed
+from lakestate.testing.simulation.cluster import actors
+from lakestate.testing.simulation.random_streams import random_stream
 
 Patch = pytest.MonkeyPatch
 _AGES: dict[str, int] = {}
@@ -349,7 +350,7 @@ MUTATIONS: Sequence[Mutation] = (
 
 def harsh(seed: int) -> Scenario:
     """What the seed draws, with more drivers at once, more turns taken and more tags than usual."""
-    drawn = Scenario.drawn(chance(seed, "scenario"))
+    drawn = Scenario.draw(random_stream(seed, "scenario"))
     rates = replace(drawn.rates, second_driver=0.7, superseded=0.2, stall=max(0.01, drawn.rates.stall))
     keep_epochs = 1 if seed % 3 else drawn.keep_epochs
     return replace(drawn, drivers=3, tags=3, keep_epochs=keep_epochs, switch_rate=0.3, rates=rates)

@@ -19,10 +19,16 @@ from tests.support.spark.totals import Totals
 
 import lakestate as ls
 from lakestate.errors import InvalidInputError, OperatorError
-from lakestate.testing.plugin import TAINTED, UNDISTURBED, OperatorJob, SurviveFaults, survive_faults  # noqa: F401 - a fixture
+from lakestate.testing.plugin import (  # noqa: F401 - a fixture
+    EARLIER_HISTORIES_FAIL,
+    FAILS_WITHOUT_FAULTS,
+    OperatorJob,
+    SurviveFaults,
+    survive_faults,
+)
+from lakestate.testing.simulation.campaigns.shrink import NOT_REPEATABLE, shrink
 from lakestate.testing.simulation.faults import FaultRates
 from lakestate.testing.simulation.scenario import Scenario
-from lakestate.testing.simulation.shrink import NOT_REPEATABLE, shrunk
 
 ROWS = [{"user": f"user-{number % 4}", "amount": float(number)} for number in range(16)]
 
@@ -222,7 +228,7 @@ SIMPLEST = Scenario(
 def test_a_failure_that_is_not_seen_again_is_shown_as_it_was(failures: int) -> None:
     bad, good = (OperatorJob(operator, ROWS, state=totals) for operator in (Dropping, Totals))
     jobs = chain([bad] * failures, repeat(good))
-    failure = shrunk(1, SIMPLEST, job_of=lambda random, scenario: next(jobs))
+    failure = shrink(1, SIMPLEST, make_job=lambda random, scenario: next(jobs))
     assert (failure.is_repeatable, failure.scenario) == (False, SIMPLEST)
     assert str(failure).startswith("seed 1: every retained epoch has exactly the oracle's state: ")
     assert NOT_REPEATABLE in str(failure)
@@ -245,12 +251,12 @@ def test_a_failure_is_shrunk_to_the_rows_and_the_scenario_that_it_needs() -> Non
         is_skewed=True,
         rates=FaultRates(crash_after=0.01, nap=0.01),
     )
-    failure = shrunk(1, scenario, job_of=lambda random, scenario: job.first(scenario.rows))
+    failure = shrink(1, scenario, make_job=lambda random, scenario: job.first(scenario.rows))
     assert failure.script == {}
     assert failure.scenario == SIMPLEST
     with pytest.raises(pytest.fail.Exception) as told:
         SurviveFaults("here")(Dropping, ROWS, state=totals)
-    assert str(told.value).splitlines()[2:4] == ["with the first 6 of 16 rows", UNDISTURBED]
+    assert str(told.value).splitlines()[2:4] == ["with the first 6 of 16 rows", FAILS_WITHOUT_FAULTS]
 
 
 CONFTEST = 'pytest_plugins = ["lakestate.testing.plugin"]'
@@ -301,7 +307,7 @@ def test_the_printed_command_repeats_a_failure_that_earlier_histories_caused(tmp
     assert "seed 1: every retained epoch has exactly the oracle's state" in ran.stdout, (
         ran.stdout + ran.stderr
     )
-    assert TAINTED in ran.stdout
+    assert EARLIER_HISTORIES_FAIL in ran.stdout
     program, *arguments = shlex.split(ran.stdout.split("replay: ")[1].splitlines()[0])
     assert (program, arguments[1:]) == ("pytest", ["--simulation-seeds", "2"])
     assert run_pytest(folder, arguments[0], "--simulation-seed", "1").returncode == 0

@@ -20,13 +20,13 @@ from tests.simulation.mutations import (
 
 from lakestate.errors import InvalidInputError
 from lakestate.storage import ObjectStore
-from lakestate.testing.simulation import Mishap, Scenario, run_seed
+from lakestate.testing.simulation import FaultKind, Scenario, run_seed
 from lakestate.testing.simulation.__main__ import main
-from lakestate.testing.simulation.exhaustive import PAIRED, SMALL, pairs_of_crashes, single_faults
+from lakestate.testing.simulation.campaigns.exhaustive import PAIRED, SMALL, pairs_of_crashes, single_faults
+from lakestate.testing.simulation.campaigns.shrink import shrink
+from lakestate.testing.simulation.campaigns.sweep import DECISIONS, Journal, Sweep, Task, sweep
 from lakestate.testing.simulation.faults import CallId
-from lakestate.testing.simulation.shrink import shrunk
-from lakestate.testing.simulation.store import SimulatedStore
-from lakestate.testing.simulation.sweep import DECISIONS, Journal, Sweep, Task, sweep
+from lakestate.testing.simulation.stores.store import SimulatedStore
 from lakestate.testing.store_contract import StoreContract
 
 SEEDS = 1_000
@@ -45,7 +45,7 @@ def check(total: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
         print(f"\n{total}")
     if total.failed:
         task, _ = total.failed[0]
-        told = shrunk(task.seed, task.scenario, task.script)
+        told = shrink(task.seed, task.scenario, task.script)
         some = "\n".join(f"{why}\n  replay: {task.command}" for task, why in total.failed[:3])
         pytest.fail(f"{len(total.failed)} runs broke a promise:\n{some}\n{told}", pytrace=False)
 
@@ -66,12 +66,12 @@ def test_no_promise_is_broken_in_a_thousand_histories(
     check(total, capsys)
     assert total.runs == len(seeds)
     survived = {name for name, times in total.counts.items() if times}
-    assert {mishap.name.lower() for mishap in Mishap} | DECISIONS <= survived
+    assert {fault.name.lower() for fault in FaultKind} | DECISIONS <= survived
     assert {"rescaled", "upgraded", "merges", "epochs collected", "tags", "drivers fenced"} <= survived
     assert {"caches lost", "further pages", "refused for a lost part", "reads"} <= survived
 
 
-CRASHES_AND_LOST_ANSWERS = (Mishap.CRASH_BEFORE, Mishap.CRASH_AFTER, Mishap.ANSWER_LOST)
+CRASHES_AND_LOST_ANSWERS = (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER, FaultKind.ANSWER_LOST)
 
 
 @pytest.mark.timeout(TIMEOUT_S)
@@ -87,8 +87,8 @@ def test_a_crash_or_a_lost_answer_at_any_store_call_is_made_good(capsys: pytest.
     _check_every_single_fault(CRASHES_AND_LOST_ANSWERS, capsys)
 
 
-def _check_every_single_fault(mishaps: Sequence[Mishap], capsys: pytest.CaptureFixture[str]) -> None:
-    tasks = list(single_faults(mishaps))
+def _check_every_single_fault(kinds: Sequence[FaultKind], capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = list(single_faults(kinds))
     _check_single_faults(tasks, capsys)
     assert len({call for task in tasks for call in task.script or ()}) > 150
 
@@ -126,7 +126,7 @@ def test_the_record_of_an_upload_may_come_again_after_its_last_epoch() -> None:
 
 
 def test_a_script_of_faults_repeats_exactly_those() -> None:
-    script = {CallId("d1", 12): Mishap.CRASH_AFTER}
+    script = {CallId("d1", 12): FaultKind.CRASH_AFTER}
     result = run_seed(5, scenario=SMALL, script=script)
     assert (result.struck, result.crashes, result.violation) == (script, 1, None)
 
@@ -142,7 +142,7 @@ def test_a_failure_is_made_small_and_its_command_replays_it(
     caplog.set_level(logging.CRITICAL, "lakestate")
     lie(monkeypatch)
     seed = next(seed for seed in count() if run_seed(seed, scenario=harsh(seed)).violation is not None)
-    failure = shrunk(seed, harsh(seed))
+    failure = shrink(seed, harsh(seed))
     assert len(failure.script) <= 3
     told = str(failure).splitlines()
     assert told[0] == f"seed {seed}: {failure.result.violation}"
@@ -159,12 +159,12 @@ def test_a_scenario_is_told_and_read_again() -> None:
     told = Scenario(rows=3, parallelism=(2, 1), sink_parallelism=1, compaction=None, is_cached=True)
     again = drawn
     for change in told.changes_from(drawn):
-        again = again.changed(change)
+        again = again.with_setting(change)
     assert again == told
     with pytest.raises(InvalidInputError, match="no such setting"):
-        drawn.changed("row=3")
+        drawn.with_setting("row=3")
     with pytest.raises(InvalidInputError, match="not a value of this setting"):
-        drawn.changed("rows=__import__('os')")
+        drawn.with_setting("rows=__import__('os')")
 
 
 def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_no_promise_is_broken_for_as_long_as_there_is_time(capsys: pytest.Captur
 
 @pytest.mark.soak
 def test_any_fault_at_any_store_call_is_made_good(capsys: pytest.CaptureFixture[str]) -> None:
-    _check_every_single_fault(tuple(Mishap), capsys)
+    _check_every_single_fault(tuple(FaultKind), capsys)
 
 
 @pytest.mark.soak

@@ -16,13 +16,21 @@ from tests.support import tiers_plugin
 from tests.support.repository import ROOT
 
 from lakestate.errors import InvalidInputError
-from lakestate.testing.simulation import Mishap, RunResult, Scenario, __main__, run_seed, sweep
+from lakestate.testing.simulation import FaultKind, RunResult, Scenario, __main__, run_seed
 from lakestate.testing.simulation.__main__ import main
-from lakestate.testing.simulation.chance import chance
-from lakestate.testing.simulation.exhaustive import SEED, SMALL
-from lakestate.testing.simulation.faults import CallId, parsed_script, shown_script
-from lakestate.testing.simulation.sweep import Journal, Sweep, Task, code_digest, own_code, run_tasks
-from lakestate.testing.simulation.world import BrokenPromiseError
+from lakestate.testing.simulation.campaigns import sweep
+from lakestate.testing.simulation.campaigns.exhaustive import SEED, SMALL
+from lakestate.testing.simulation.campaigns.sweep import (
+    Journal,
+    Sweep,
+    Task,
+    code_digest,
+    package_digest,
+    run_tasks,
+)
+from lakestate.testing.simulation.cluster.world import BrokenPromiseError
+from lakestate.testing.simulation.faults import CallId, format_script, parse_script
+from lakestate.testing.simulation.random_streams import random_stream
 
 
 @pytest.fixture(autouse=True)
@@ -65,16 +73,16 @@ class TestFaults:
     ) -> None:
         told = refused(["replay", "1", "--faults", f"d1:2=nap,{item}"], capsys)
         assert f"error: not a fault: {item}; expected actor:call=kind" in told
-        assert all(mishap.name.lower() in told for mishap in Mishap)
+        assert all(fault.name.lower() in told for fault in FaultKind)
 
     def test_two_faults_at_one_call_are_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
         told = refused(["replay", "1", "--faults", "d1:2=nap,d1:2=late"], capsys)
         assert "error: two faults at one call: d1:2" in told
 
     def test_a_script_is_told_and_read_again(self) -> None:
-        script = {CallId(f"d1e{number}o0x1", number): mishap for number, mishap in enumerate(Mishap, 1)}
-        assert parsed_script(shown_script(script)) == script
-        assert parsed_script("") == {}
+        script = {CallId(f"d1e{number}o0x1", number): fault for number, fault in enumerate(FaultKind, 1)}
+        assert parse_script(format_script(script)) == script
+        assert parse_script("") == {}
 
     def test_faults_that_do_not_strike_are_told_and_are_no_success(
         self, capsys: pytest.CaptureFixture[str]
@@ -147,11 +155,11 @@ class TestSettings:
 
     def test_every_scenario_that_can_be_drawn_is_told_and_read_again(self) -> None:
         for seed in range(300):
-            drawn = Scenario.drawn(chance(seed, "scenario"))
-            for other in (Scenario(), Scenario.drawn(chance(seed + 1, "scenario"))):
+            drawn = Scenario.draw(random_stream(seed, "scenario"))
+            for other in (Scenario(), Scenario.draw(random_stream(seed + 1, "scenario"))):
                 again = other
                 for change in drawn.changes_from(other):
-                    again = again.changed(change)
+                    again = again.with_setting(change)
                 assert again.changes_from(drawn) == []
 
 
@@ -210,9 +218,9 @@ class TestJournal:
         path = tmp_path / "figures"
         Journal(path).add([Task(0)], Sweep(1, 100, 2))
         assert Journal(path).total == Sweep(1, 100, 2)
-        monkeypatch.setattr(sweep, "own_code", lambda: "other")
+        monkeypatch.setattr(sweep, "package_digest", lambda: "other")
         told = refused(["soak", "--seeds", "1", "--journal", str(path)], capsys)
-        found = f"found code {own_code()} in line 1; expected code other"
+        found = f"found code {package_digest()} in line 1; expected code other"
         assert f"error: this journal is of other code: {path}; {found}" in told
         assert "name another file, or remove this one" in told
 
@@ -240,7 +248,7 @@ class TestTold:
     def test_a_sweep_of_seeds_counts_seeds_and_a_sweep_of_faults_counts_runs(self) -> None:
         assert run_tasks([Task(0), Task(1)]).summary.startswith("2 seeds, ")
         call = CallId("d1", 2)
-        scripted = run_tasks([Task(SEED, SMALL, {call: mishap}) for mishap in (Mishap.NAP, Mishap.STALL)])
+        scripted = run_tasks([Task(SEED, SMALL, {call: fault}) for fault in (FaultKind.NAP, FaultKind.STALL)])
         assert scripted.summary.startswith("2 runs, ")
 
     def test_every_failure_that_is_listed_has_the_command_that_repeats_it(
@@ -254,7 +262,7 @@ class TestTold:
         assert main(["exhaustive"]) == 1
         listed, smallest = capsys.readouterr().out.split("\nthe first of them in its smallest form:\n")
         assert "CallId" not in listed
-        assert "Mishap" not in listed
+        assert "FaultKind" not in listed
         commands = re.findall(
             r"^  replay: python -m lakestate\.testing\.simulation (.*)$", listed, re.MULTILINE
         )
@@ -270,7 +278,7 @@ class TestTold:
     ) -> None:
         failed = Sweep(3, failed=[(Task(4), "a broken promise"), (Task(5), "another")])
         monkeypatch.setattr(__main__, "sweep", lambda *_, **__: failed)
-        monkeypatch.setattr(__main__, "shrunk", lambda *_: "small")
+        monkeypatch.setattr(__main__, "shrink", lambda *_: "small")
         assert main(["soak", "--seeds", "3"]) == 1
         assert capsys.readouterr().out.splitlines()[3:] == [
             "seed 4: a broken promise",
@@ -288,7 +296,7 @@ def crashes_after_epochs() -> list[Task]:
     trace = run_seed(SEED, scenario=SMALL, script={}, traced=True).trace
     calls = [event.split(maxsplit=2)[2] for event in trace if event.split()[1:2] == ["d1"]]
     numbers = [number for number, call in enumerate(calls, 1) if call.startswith("create job/epochs/")]
-    return [Task(SEED, SMALL, {CallId("d1", number): Mishap.CRASH_AFTER}) for number in numbers[-2:]]
+    return [Task(SEED, SMALL, {CallId("d1", number): FaultKind.CRASH_AFTER}) for number in numbers[-2:]]
 
 
 class TestSoakPlugin:

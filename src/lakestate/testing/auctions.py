@@ -115,8 +115,8 @@ class AuctionHouse:
                 return self._bids(numbers)
 
     def _persons(self, ids: _Ints) -> pa.RecordBatch:
-        first = _chosen(_FIRST_NAMES, self._bits("first name", ids))
-        last = _chosen(_LAST_NAMES, self._bits("last name", ids))
+        first = _choose(_FIRST_NAMES, self._bits("first name", ids))
+        last = _choose(_LAST_NAMES, self._bits("last name", ids))
         mailbox = pc.binary_join_element_wise(
             pc.utf8_lower(first), pc.utf8_lower(last), pa.array(ids).cast(pa.string()), "."
         )
@@ -124,7 +124,7 @@ class AuctionHouse:
             pa.array(ids),
             pc.binary_join_element_wise(first, last, " "),
             pc.binary_join_element_wise(mailbox, "example.com", "@"),
-            _chosen(_CITIES, self._bits("city", ids)),
+            _choose(_CITIES, self._bits("city", ids)),
             _times(START_US + ids * (_EVENTS_PER_ROUND * EVENT_US)),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=AuctionKind.PERSONS.schema)
@@ -135,7 +135,7 @@ class AuctionHouse:
         open_us = _below(self._bits("open", ids), 60_000_000) + 10_000_000
         columns = [
             pa.array(ids),
-            _chosen(_ITEMS, self._bits("item", ids)),
+            _choose(_ITEMS, self._bits("item", ids)),
             pa.array(self._early("seller", ids, rounds + 1)),
             pa.array(_below(self._bits("category", ids), 10).astype(np.int32)),
             pa.array(_money(self._bits("reserve", ids))),
@@ -154,7 +154,7 @@ class AuctionHouse:
             pa.array(auctions - 1 - ago),
             pa.array(self._early("bidder", numbers, rounds + 1)),
             pa.array(_money(self._bits("price", numbers))),
-            _chosen(_CHANNELS, self._bits("channel", numbers)),
+            _choose(_CHANNELS, self._bits("channel", numbers)),
             _times(START_US + event * EVENT_US + delay_us),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=AuctionKind.BIDS.schema)
@@ -168,11 +168,11 @@ class AuctionHouse:
     def _bits(self, what: str, numbers: _Ints) -> _Bits:
         """64 bits for each row, independent of those of other purposes: two rounds of SplitMix64."""
         purpose = int.from_bytes(what.encode()[:8], "little") ^ (self.seed & (2**64 - 1))
-        salt = _mixed(np.array([purpose], dtype=np.uint64))
-        return _mixed(numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + salt)
+        salt = _mix_bits(np.array([purpose], dtype=np.uint64))
+        return _mix_bits(numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + salt)
 
 
-def _mixed(bits: _Bits) -> _Bits:
+def _mix_bits(bits: _Bits) -> _Bits:
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
@@ -187,7 +187,7 @@ def _money(bits: _Bits) -> _Ints:
     return (100 * (1 + (_below(bits >> np.uint64(3), 100) << _below(bits, 8)))).astype(np.int64)
 
 
-def _chosen(words: tuple[str, ...], bits: _Bits) -> pa.Array:
+def _choose(words: tuple[str, ...], bits: _Bits) -> pa.Array:
     return pa.array(words).take(pa.array(_below(bits, len(words))))
 
 

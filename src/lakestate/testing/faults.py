@@ -202,10 +202,10 @@ class FaultyStore:
             case Fault.UNAVAILABLE:
                 raise self._unavailable(path)
             case Fault.REQUEST_LOST:
-                raise self._lost(operation, path)
+                raise self._lost_answer_error(operation, path)
             case Fault.ANSWER_LOST:
                 act()
-                raise self._lost(operation, path)
+                raise self._lost_answer_error(operation, path)
 
     def _crash(self, moment: str) -> SimulatedCrash:
         self.crashed = True
@@ -214,7 +214,9 @@ class FaultyStore:
     def _unavailable(self, path: str) -> StorageUnavailableError:
         return StorageUnavailableError("the store does not answer", object_name=f"{self.url}/{path}")
 
-    def _lost(self, operation: Operation, path: str) -> StorageUnavailableError | OutcomeUnknownError:
+    def _lost_answer_error(
+        self, operation: Operation, path: str
+    ) -> StorageUnavailableError | OutcomeUnknownError:
         # A read changes nothing, so nothing about it is unknown.
         if not operation.writes:
             return self._unavailable(path)

@@ -82,7 +82,7 @@ class OperatorHarness:
         self._settings = settings
         self.progress: EpochProgress | None = None
         """That of the last epoch."""
-        self._driver = self._started()
+        self._driver = self._start_driver()
 
     @property
     def parallelism(self) -> int:
@@ -126,7 +126,7 @@ class OperatorHarness:
         """Stop and start again, possibly with a newer version of the operator."""
         self._operator = operator or self._operator
         self._driver.stop()
-        self._driver = self._started()
+        self._driver = self._start_driver()
 
     def rescale(self, parallelism: int) -> None:
         """Restart with another number of subtasks."""
@@ -156,7 +156,7 @@ class OperatorHarness:
         )
         return context.view(table)
 
-    def _started(self) -> JobDriver:
+    def _start_driver(self) -> JobDriver:
         driver = JobDriver(
             self._backend,
             "harness",
@@ -193,14 +193,14 @@ class OperatorHarness:
     def _subtasks(self, plan: EpochPlan, inputs: Mapping[str, pa.Table]) -> Iterator[_Ran]:
         link = ChainLink(OperatorStep(OPERATOR_ID, self._operator), exported=True)
         stage = StagePlan("harness", self._parallelism, (link,))
-        routed = {name: self._routed(table) for name, table in inputs.items() if table.num_rows}
+        routed = {name: self._route(table) for name, table in inputs.items() if table.num_rows}
         for index in range(self._parallelism):
             subtask = SubtaskRun(stage, index, plan, self._backend)
             batches = [(name, batch) for name, parts in routed.items() for batch in parts[index].to_batches()]
             output = [batch for _, batch in subtask.run(batches)]
             yield _Ran(output, subtask.report)
 
-    def _routed(self, table: pa.Table) -> list[pa.Table]:
+    def _route(self, table: pa.Table) -> list[pa.Table]:
         """The rows of each subtask, as Spark would route them."""
         if not self._key:
             return [table.slice(0, 0)] * (self._parallelism - 1) + [table]

@@ -24,16 +24,18 @@ from lakestate.config import duration_us
 from lakestate.errors import InvalidInputError, OperatorError
 from lakestate.operators.operator import Operator, TwoInputOperator, state_tables
 from lakestate.testing.operator_harness import OperatorHarness, keyed_config, table_of, with_key_types
-from lakestate.testing.simulation.chance import chance
+from lakestate.testing.simulation.campaigns.shrink import Failure, shrink
 from lakestate.testing.simulation.faults import FaultRates
 from lakestate.testing.simulation.job import Row, SimulatedJob
-from lakestate.testing.simulation.run import JobOf, RunResult, run_seed
+from lakestate.testing.simulation.random_streams import random_stream
+from lakestate.testing.simulation.run import JobFactory, RunResult, run_seed
 from lakestate.testing.simulation.scenario import Scenario
-from lakestate.testing.simulation.shrink import Failure, shrunk
 
 SEEDS_DEFAULT = 25
-TAINTED = "histories that passed before now fail: the operator keeps state in its module or class"
-UNDISTURBED = (
+EARLIER_HISTORIES_FAIL = (
+    "histories that passed before now fail: the operator keeps state in its module or class"
+)
+FAILS_WITHOUT_FAULTS = (
     "no fault is needed: the oracle is wrong, or the operator is, which may keep state in its module or class"
 )
 StateOracle = Callable[[Sequence[Row], int | None], Mapping[str, Sequence[Row]]]
@@ -43,7 +45,7 @@ OutputOracle = Callable[[Sequence[Row]], Sequence[Row]]
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How many histories, or which one."""
     group = parser.getgroup("lakestate")
-    group.addoption("--simulation-seeds", type=_count, default=None, help="histories in each simulation test")
+    group.addoption("--simulation-seeds", type=_parse_count, help="histories in each simulation test")
     group.addoption("--simulation-seed", type=int, default=None, help="run only this history")
 
 
@@ -62,7 +64,7 @@ class OperatorJob(SimulatedJob):
         event_time: str | None = None,
         delay: str = "0 seconds",
     ) -> None:
-        operator = _made(make)
+        operator = _make_operator(make)
         key = _names(key) if key else _key_of(operator)
         _check_rows(rows, [*key, *([event_time] if event_time else [])])
         schema = with_key_types(table_of(rows), operator, key).schema
@@ -86,15 +88,17 @@ class OperatorJob(SimulatedJob):
 
     def operator(self, attempt: str, version: int) -> Operator:
         """A new operator; users' jobs are not upgraded."""
-        return self.called(self._make)
+        return self.call_user_code(self._make)
 
     def state(self, rows: Sequence[Row], watermark_us: int | None) -> Mapping[str, Sequence[Row]] | None:
         """What the user's oracle says."""
-        return None if self._state is None else self.called(self._tables_of, self._state, rows, watermark_us)
+        if self._state is None:
+            return None
+        return self.call_user_code(self._tables_of, self._state, rows, watermark_us)
 
     def output(self, rows: Sequence[Row]) -> Sequence[Row] | None:
         """What the user's oracle says."""
-        return None if self._output is None else self.called(self._output_of, self._output, rows)
+        return None if self._output is None else self.call_user_code(self._output_of, self._output, rows)
 
     def _tables_of(
         self, oracle: StateOracle, rows: Sequence[Row], watermark_us: int | None
@@ -106,12 +110,12 @@ class OperatorJob(SimulatedJob):
                 found=", ".join(map(str, tables)) if isinstance(tables, Mapping) and tables else repr(tables),
                 expected=", ".join(sorted(self._tables)),
             )
-        return {name: self._listed(f"table {name}", found) for name, found in tables.items()}
+        return {name: self._require_rows(f"table {name}", found) for name, found in tables.items()}
 
     def _output_of(self, oracle: OutputOracle, rows: Sequence[Row]) -> list[Row]:
-        return self._listed("output", oracle(rows))
+        return self._require_rows("output", oracle(rows))
 
-    def _listed(self, what: str, rows: Iterable[Row]) -> list[Row]:
+    def _require_rows(self, what: str, rows: Iterable[Row]) -> list[Row]:
         """Rows of an oracle, if they are rows that can be compared."""
         listed = list(rows) if isinstance(rows, Iterable) else [rows]
         for row in listed:
@@ -201,22 +205,22 @@ class SurviveFaults:
             for seed in range(count) if self.only is None else [self.only]:
                 found = _run(seed, job)
                 if found.violation is not None:
-                    pytest.fail(self._told(found, job), pytrace=False)
+                    pytest.fail(self._failure_report(found, job), pytrace=False)
 
-    def _told(self, found: RunResult, job: OperatorJob) -> str:
+    def _failure_report(self, found: RunResult, job: OperatorJob) -> str:
         """All about a failure, in its smallest form."""
         if f"[{OperatorError.code}]" in str(found.violation):
             _run_undisturbed(job)
         seed = found.seed
-        failure = shrunk(seed, _scenario(seed, job), job_of=_job_of(job), found=found)
+        failure = shrink(seed, _scenario(seed, job), make_job=_job_factory(job), found=found)
         has_before = self.only is None and seed > 0
-        is_tainted = has_before and failure.is_repeatable and _is_tainted(seed, job)
+        earlier_fail = has_before and failure.is_repeatable and _earlier_histories_fail(seed, job)
         option = f"--simulation-seed {seed}"
-        if is_tainted or (has_before and not failure.is_repeatable):
+        if earlier_fail or (has_before and not failure.is_repeatable):
             # With what the histories before it have left in the process.
             option = f"--simulation-seeds {seed + 1}"
-        remarks = _remarks(failure, job, is_tainted=is_tainted)
-        return failure.told(f"pytest {shlex.quote(self.test)} {option}", *remarks)
+        remarks = _remarks(failure, job, earlier_fail=earlier_fail)
+        return failure.report(f"pytest {shlex.quote(self.test)} {option}", *remarks)
 
 
 @pytest.fixture
@@ -233,27 +237,27 @@ def survive_faults(request: pytest.FixtureRequest) -> SurviveFaults:
 
 
 def _run(seed: int, job: OperatorJob) -> RunResult:
-    return run_seed(seed, scenario=_scenario(seed, job), job_of=_job_of(job))
+    return run_seed(seed, scenario=_scenario(seed, job), make_job=_job_factory(job))
 
 
-def _job_of(job: OperatorJob) -> JobOf:
-    def job_of(random: Random, scenario: Scenario) -> SimulatedJob:
+def _job_factory(job: OperatorJob) -> JobFactory:
+    def make_job(random: Random, scenario: Scenario) -> SimulatedJob:
         return job.first(scenario.rows)
 
-    return job_of
+    return make_job
 
 
-def _remarks(failure: Failure, job: OperatorJob, *, is_tainted: bool) -> Iterator[str]:
+def _remarks(failure: Failure, job: OperatorJob, *, earlier_fail: bool) -> Iterator[str]:
     """What else is to be said of a failure."""
     if failure.scenario.rows < len(job.rows):
         yield f"with the first {failure.scenario.rows} of {len(job.rows)} rows"
-    if is_tainted:
-        yield TAINTED
+    if earlier_fail:
+        yield EARLIER_HISTORIES_FAIL
     elif failure.is_repeatable and not failure.script and failure.scenario.rates == FaultRates():
-        yield UNDISTURBED
+        yield FAILS_WITHOUT_FAULTS
 
 
-def _is_tainted(seed: int, job: OperatorJob) -> bool:
+def _earlier_histories_fail(seed: int, job: OperatorJob) -> bool:
     """Whether a history that passed before this one fails now: then something of it is left behind."""
     return any(_run(before, job).violation is not None for before in range(min(seed, SEEDS_DEFAULT)))
 
@@ -265,7 +269,7 @@ def _run_undisturbed(job: OperatorJob) -> None:
 
 
 def _scenario(seed: int, job: OperatorJob) -> Scenario:
-    drawn = Scenario.drawn(chance(seed, "scenario"))
+    drawn = Scenario.draw(random_stream(seed, "scenario"))
     return replace(
         drawn,
         rows=len(job.rows),
@@ -275,7 +279,7 @@ def _scenario(seed: int, job: OperatorJob) -> Scenario:
     )
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     count = int(text)
     if count < 1:
         raise argparse.ArgumentTypeError(f"{count} histories test nothing: at least 1")
@@ -286,7 +290,7 @@ def _names(given: Collection[str] | str) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _made(make: Callable[[], Operator]) -> Operator:
+def _make_operator(make: Callable[[], Operator]) -> Operator:
     """An operator of the kind that can be run here."""
     operator = make() if callable(make) else None
     if not isinstance(operator, Operator):

@@ -30,7 +30,7 @@ class UploadContract:
 
     def test_an_upload_replaces_the_object(self, store: ObjectStore) -> None:
         store.put("object", b"a longer content from before")
-        upload, parts = started(store, "object", b"new")
+        upload, parts = start_upload(store, "object", b"new")
         assert store.get("object").data == b"a longer content from before"
         store.uploads.complete(upload, parts)
         assert store.get("object").data == b"new"
@@ -50,33 +50,33 @@ class UploadContract:
         assert store.get("object").data == first_part(store) + b"last"
 
     def test_the_same_number_again_replaces_the_part(self, store: ObjectStore) -> None:
-        upload, _ = started(store, "object", b"old")
+        upload, _ = start_upload(store, "object", b"old")
         part = store.uploads.put_part(upload, 1, b"brand new")
         assert [each.number for each in store.uploads.list_parts(upload)] == [1]
         store.uploads.complete(upload, [part])
         assert store.get("object").data == b"brand new"
 
     def test_completing_twice_is_success(self, store: ObjectStore) -> None:
-        upload, parts = started(store, "object", b"data")
+        upload, parts = start_upload(store, "object", b"data")
         info = store.uploads.complete(upload, parts)
         assert store.uploads.complete(upload, parts) == info
         assert store.get("object").data == b"data"
 
     def test_an_upload_that_is_gone_was_completed_if_the_size_is_right(self, store: ObjectStore) -> None:
-        upload, parts = started(store, "object", b"data")
+        upload, parts = start_upload(store, "object", b"data")
         store.uploads.abort(upload)
         store.put("object", b"four")
         assert store.uploads.complete(upload, parts).size_bytes == 4
 
     def test_an_upload_that_is_gone_with_another_size_is_corrupt(self, store: ObjectStore) -> None:
-        upload, parts = started(store, "object", b"data")
+        upload, parts = start_upload(store, "object", b"data")
         store.uploads.complete(upload, parts)
         store.put("object", b"something else")
         with pytest.raises(CorruptionError, match="found 14 bytes; expected 4 bytes"):
             store.uploads.complete(upload, parts)
 
     def test_an_aborted_upload_is_gone(self, store: ObjectStore) -> None:
-        upload, parts = started(store, "object", b"data")
+        upload, parts = start_upload(store, "object", b"data")
         store.uploads.abort(upload)
         store.uploads.abort(upload)
         for attempt in (
@@ -90,7 +90,7 @@ class UploadContract:
         assert list(store.uploads.list_dangling()) == []
 
     def test_aborting_after_completing_keeps_the_object(self, store: ObjectStore) -> None:
-        upload, parts = started(store, "object", b"data")
+        upload, parts = start_upload(store, "object", b"data")
         store.uploads.complete(upload, parts)
         store.uploads.abort(upload)
         assert store.get("object").data == b"data"
@@ -105,15 +105,15 @@ class UploadContract:
         assert [each.upload.path for each in store.uploads.list_dangling("a")] == ["a/1", "a/2", "ab"]
 
     def test_two_uploads_of_one_object_do_not_mix(self, store: ObjectStore) -> None:
-        one, one_parts = started(store, "object", b"one")
-        two, two_parts = started(store, "object", b"two two")
+        one, one_parts = start_upload(store, "object", b"one")
+        two, two_parts = start_upload(store, "object", b"two two")
         store.uploads.complete(two, two_parts)
         assert store.get("object").data == b"two two"
         store.uploads.complete(one, one_parts)
         assert store.get("object").data == b"one"
 
     def test_another_instance_continues_an_upload(self, store: ObjectStore) -> None:
-        upload, parts = started(store, "object", b"data")
+        upload, parts = start_upload(store, "object", b"data")
         twin: ObjectStore = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
         upload = pickle.loads(pickle.dumps(upload))  # noqa: S301
         assert twin.uploads.list_parts(upload) == tuple(parts)
@@ -129,7 +129,7 @@ class UploadContract:
             store.uploads.put_part(upload, number, b"data")
 
     def test_parts_must_be_there_and_in_order(self, store: ObjectStore) -> None:
-        upload, (part,) = started(store, "object", first_part(store))
+        upload, (part,) = start_upload(store, "object", first_part(store))
         other = store.uploads.put_part(upload, 2, b"x")
         for parts in ([], [other, part], [part, part], [part, UploadedPart(3, 1, other.token)]):
             with pytest.raises(InvalidInputError):
@@ -137,7 +137,7 @@ class UploadContract:
         assert list(store.list()) == []
 
     def test_a_receipt_of_a_replaced_part_stands_for_its_own_bytes(self, store: ObjectStore) -> None:
-        upload, parts = started(store, "object", b"old")
+        upload, parts = start_upload(store, "object", b"old")
         store.uploads.put_part(upload, 1, b"new")
         try:
             store.uploads.complete(upload, parts)
@@ -162,7 +162,7 @@ def first_part(store: ObjectStore) -> bytes:
     return b"\x5a" * store.uploads.part_bytes_min
 
 
-def started(store: ObjectStore, path: str, data: bytes) -> tuple[UploadId, list[UploadedPart]]:
+def start_upload(store: ObjectStore, path: str, data: bytes) -> tuple[UploadId, list[UploadedPart]]:
     """An upload with one part."""
     upload = store.uploads.start(path)
     return upload, [store.uploads.put_part(upload, 1, data)]

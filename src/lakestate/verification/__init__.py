@@ -4,24 +4,24 @@ from lakestate.verification.cache import CacheReport, verify_cache
 from lakestate.verification.job import verify
 from lakestate.verification.report import (
     DanglingOutput,
+    DanglingStatus,
     EpochVerdict,
-    Fate,
     Finding,
     Orphan,
+    OrphanDeletion,
     Problem,
-    Standing,
     VerificationReport,
 )
 
 __all__ = [
     "CacheReport",
     "DanglingOutput",
+    "DanglingStatus",
     "EpochVerdict",
-    "Fate",
     "Finding",
     "Orphan",
+    "OrphanDeletion",
     "Problem",
-    "Standing",
     "VerificationReport",
     "verify",
     "verify_cache",

@@ -66,7 +66,7 @@ def verify_cache(directory: str | Path) -> CacheReport:
     findings: list[Finding] = []
     entries = bytes_read = 0
     for data in sorted(folder.glob(f"*{DATA_SUFFIX}")):
-        finding, size = _checked(data)
+        finding, size = _check_entry(data)
         entries += 1
         bytes_read += size
         if finding is not None:
@@ -74,17 +74,17 @@ def verify_cache(directory: str | Path) -> CacheReport:
     return CacheReport(str(folder), entries, bytes_read, tuple(findings))
 
 
-def _checked(data: Path) -> tuple[Finding | None, int]:
+def _check_entry(data: Path) -> tuple[Finding | None, int]:
     found: tuple[Finding | None, int] = None, 0
     for _ in range(_ATTEMPTS):
         before = _record(data)
-        found = _compared(data, before)
+        found = _compare_entry(data, before)
         if found[0] is None or _record(data) == before:
             break
     return found
 
 
-def _compared(data: Path, record: EntryRecord | None) -> tuple[Finding | None, int]:
+def _compare_entry(data: Path, record: EntryRecord | None) -> tuple[Finding | None, int]:
     if record is None or entry_name(record.key) != data.name.removesuffix(DATA_SUFFIX):
         # Without a record that is its own an entry counts as absent.
         name = data.with_suffix(RECORD_SUFFIX)

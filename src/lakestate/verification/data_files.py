@@ -70,7 +70,7 @@ def check_checksum(ref: ObjectRef, objects: JobObjects) -> None:
 
 
 @dataclass
-class _Seen:
+class _FileTotals:
     """What the rows of a file add up to."""
 
     row_count: int = 0
@@ -108,7 +108,7 @@ def _as_written(file: FileRef, config: TableConfig) -> TableConfig:
 
 
 def _check_run(file: FileRef, layout: RunLayout, context: TableContext) -> None:
-    shown, seen = context.objects.url_of(file.path), _Seen()
+    shown, seen = context.objects.url_of(file.path), _FileTotals()
     for keys in _pieces(file):
         run = open_run(replace(file, valid_keys=keys), layout, context)
         _check_order(run, shown)
@@ -160,7 +160,7 @@ def _any_equal(run: Run, places: np.ndarray) -> bool:
 def _check_other_version(file: FileRef, config: TableConfig, context: TableContext) -> None:
     """Only the code that declares the migration knows the columns: what can be said without it."""
     shown, count = context.objects.url_of(file.path), 0
-    for rows, metadata in _decoded(file, context.objects, shown):
+    for rows, metadata in _decode_pieces(file, context.objects, shown):
         identity = CheckpointParquetMetadata.from_key_values(metadata, shown)
         identity.check(config, shown)
         _expect(identity.state_version, file.state_version, "a data file is of another state version", shown)
@@ -168,7 +168,7 @@ def _check_other_version(file: FileRef, config: TableConfig, context: TableConte
     _expect(count, file.row_count, "a data file holds other rows than its reference says", shown)
 
 
-def _decoded(
+def _decode_pieces(
     file: FileRef, objects: JobObjects, shown: str
 ) -> Iterator[tuple[pa.Table, dict[bytes, bytes] | None]]:
     if not file.blocks:

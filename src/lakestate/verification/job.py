@@ -21,21 +21,21 @@ from lakestate.protocol.values import Epoch, ObjectRef, TaskInfo
 from lakestate.sinks.sink import Sink
 from lakestate.storage.parallel import InlineExecutor, is_sequential
 from lakestate.tables.context import TableContext
+from lakestate.verification.audit import STATE_ERRORS, Audit, flaw_of
+from lakestate.verification.checkpoint_tree import CheckpointTree, ReferencedFile
 from lakestate.verification.data_files import check_data_file
-from lakestate.verification.ledger import STATE_ERRORS, Ledger, flaw_of
 from lakestate.verification.records import Records, check_records, read_records
 from lakestate.verification.report import (
     DanglingOutput,
+    DanglingStatus,
     EpochVerdict,
-    Fate,
     Finding,
     Orphan,
+    OrphanDeletion,
     Problem,
-    Standing,
     VerificationReport,
 )
 from lakestate.verification.sink_output import SinkOutput
-from lakestate.verification.tree import NamedFile, Tree
 
 THREADS_DEFAULT = 8
 _SINK_ATTEMPTS = 3
@@ -110,59 +110,59 @@ class _Verification:
         self._objects = backend.objects(job_id)
         self._sinks = sinks
         self._pool = pool
-        self._ledger = Ledger(self._objects)
-        self._tree = Tree(self._ledger, pool)
+        self._audit = Audit(self._objects)
+        self._tree = CheckpointTree(self._audit, pool)
         self._manifests: dict[Epoch, Manifest] = {}
 
     def report(self) -> VerificationReport:
         # Listed first: whatever is referred to later than that is not taken for an orphan.
-        listed = self._listed()
+        listed = self._list_objects()
         if not listed:
             raise NotFoundError("no such job", object_name=self._objects.url_of(""))
-        records = read_records(self._ledger, listed)
+        records = read_records(self._audit, listed)
         for epoch, record in records.epochs.items():
             manifest = self._tree.read_epoch(record)
             if manifest is not None:
                 self._manifests[epoch] = manifest
         list(self._pool.map(self._check_file, self._tree.files.values()))
-        check_records(self._ledger, records, self._manifests, listed)
+        check_records(self._audit, records, self._manifests, listed)
         output, dangling = self._check_output(records)
-        self._forgive_tags()
-        retained = self._still_retained(records)
+        self._ignore_deleted_tags()
+        retained = self._retained_now(records)
         kept = frozenset(retained)
-        self._ledger.forget_unless_needed(kept)
-        findings = tuple(self._ledger.findings(kept))
+        self._audit.drop_flaws_of_collected(kept)
+        findings = tuple(self._audit.findings(kept))
         return VerificationReport(
             url=f"{self._objects.store.url}/{self._objects.job_id}",
             findings=(*findings, *output),
             orphans=tuple(self._orphans(listed, records)),
             dangling=tuple(dangling),
             epochs=tuple(_verdict(epoch, findings, records) for epoch in retained),
-            checked=dict(self._ledger.checked),
-            bytes_read=self._ledger.bytes_read,
+            checked=dict(self._audit.checked),
+            bytes_read=self._audit.bytes_read,
         )
 
-    def _listed(self) -> dict[str, int]:
+    def _list_objects(self) -> dict[str, int]:
         prefix = self._objects.store_path("")
         return {info.path.removeprefix(prefix): info.size_bytes for info in self._objects.store.list(prefix)}
 
-    def _check_file(self, named: NamedFile) -> None:
-        ledger, file = self._ledger, named.file
+    def _check_file(self, named: ReferencedFile) -> None:
+        audit, file = self._audit, named.file
         task = TaskInfo(self._objects.job_id, named.operator_id)
         context = TableContext(task, self._objects, None, self._backend.ambient, None, 0)
         try:
             check_data_file(file, named.config, context)
-            ledger.read(file.path, file.size_bytes)
+            audit.count_read(file.path, file.size_bytes)
         except STATE_ERRORS as error:
             # Which of size, checksum and content it is, the bytes tell.
-            if ledger.verified(file.object_ref) is not None:
-                ledger.blame(file.path, flaw_of(error))
+            if audit.read_verified(file.object_ref) is not None:
+                audit.add_flaw(file.path, flaw_of(error))
 
     def _check_output(self, records: Records) -> tuple[list[Finding], list[DanglingOutput]]:
         findings: list[Finding] = []
         dangling: list[DanglingOutput] = []
         try:
-            dangling += self._dangling_state()
+            dangling += self._dangling_state_uploads()
         except STATE_ERRORS as error:
             findings.append(_unreadable(error, self._objects.store.url))
         for sink_id, sink in sorted(self._sinks.items()):
@@ -208,17 +208,17 @@ class _Verification:
             ]
             is_committed = self._objects.is_marked_committed(epoch)
             task = TaskInfo(self._objects.job_id, sink_id)
-            output = SinkOutput.read(
+            output = SinkOutput.load(
                 task, files, self._backend, epoch, pre_commits, is_committed=is_committed
             )
         except STATE_ERRORS as error:
             if isinstance(error, _NoSuchSinkError):
                 raise
             # What of it is an object of the job is reported already.
-            return ([_unreadable(error, files.url)] if self._ledger.is_clean else []), []
+            return ([_unreadable(error, files.url)] if self._audit.is_clean else []), []
         try:
             findings = list(output.findings())
-            return findings, list(output.dangling(self._objects.job_id))
+            return findings, list(output.dangling_output(self._objects.job_id))
         except STATE_ERRORS as error:
             return [_unreadable(error, files.url)], []
 
@@ -231,39 +231,39 @@ class _Verification:
                 action="pass the sinks by the ids they have in the job",
             )
 
-    def _dangling_state(self) -> Iterable[DanglingOutput]:
+    def _dangling_state_uploads(self) -> Iterable[DanglingOutput]:
         store = self._objects.store
         for found in store.uploads.list_dangling(self._objects.store_path("")):
-            name = f"{store.url}/{found.upload.path}"
-            yield DanglingOutput(name, found.upload.token, Standing.NOT_USED, started_ms=found.started_ms)
+            name, status = f"{store.url}/{found.upload.path}", DanglingStatus.NOT_USED
+            yield DanglingOutput(name, found.upload.token, status, started_ms=found.started_ms)
 
-    def _forgive_tags(self) -> None:
+    def _ignore_deleted_tags(self) -> None:
         """A tag that is gone by now was taken back: its epoch could not be tagged any more."""
-        for path in self._ledger.flawed(ObjectKind.TAG):
+        for path in self._audit.flawed_paths(ObjectKind.TAG):
             try:
                 self._objects.store.head(self._objects.store_path(path))
             except NotFoundError:
-                self._ledger.forgive(path)
+                self._audit.clear_flaws(path)
 
-    def _still_retained(self, records: Records) -> tuple[Epoch, ...]:
+    def _retained_now(self, records: Records) -> tuple[Epoch, ...]:
         """The epochs that are kept now. Retention may have gone on since we began."""
-        epochs = {*records.retained, *self._lost(records)}
+        epochs = {*records.retained, *self._epochs_without_record(records)}
         if records.is_everything_retained:
             return tuple(sorted(epochs))
         boundary = self._objects.read_boundary()
         if boundary is None or boundary.record == records.boundary:
             return tuple(sorted(epochs))
-        self._ledger.forgive(BOUNDARY)
+        self._audit.clear_flaws(BOUNDARY)
         tagged = {tag.epoch for tag in self._objects.read_tags()}
         return tuple(sorted(each for each in epochs if each >= boundary.record.oldest or each in tagged))
 
-    def _lost(self, records: Records) -> list[Epoch]:
+    def _epochs_without_record(self, records: Records) -> list[Epoch]:
         """Epochs that should have a record and have none."""
-        names = map(parse_object_name, self._ledger.flawed(ObjectKind.EPOCH_RECORD))
+        names = map(parse_object_name, self._audit.flawed_paths(ObjectKind.EPOCH_RECORD))
         return [name.epoch for name in names if name.epoch and name.epoch not in records.published]
 
     def _orphans(self, listed: Mapping[str, int], records: Records) -> Iterable[Orphan]:
-        needed, unknown = self._ledger.needed(), self._ledger.hides_references()
+        needed, unknown = self._audit.referenced_paths(), self._audit.may_hide_references()
         for path, size_bytes in sorted(listed.items()):
             name = parse_object_name(path)
             if path in needed or name.kind in _NEVER_ORPHANS:
@@ -271,13 +271,13 @@ class _Verification:
             if name.kind is ObjectKind.COMMITTED and name.epoch in records.epochs:
                 continue
             if name.kind is ObjectKind.FOREIGN:
-                fate = Fate.NEVER
+                deletion = OrphanDeletion.NEVER
             elif unknown:
-                fate = Fate.UNKNOWN
+                deletion = OrphanDeletion.UNKNOWN
             else:
                 is_past = records.boundary is not None and name.epoch and name.epoch < records.oldest
-                fate = Fate.NEXT_RETENTION if is_past else Fate.LATER
-            yield Orphan(self._objects.url_of(path), name.kind.value, size_bytes, fate, name.epoch)
+                deletion = OrphanDeletion.NEXT_RETENTION if is_past else OrphanDeletion.LATER
+            yield Orphan(self._objects.url_of(path), name.kind.value, size_bytes, deletion, name.epoch)
 
 
 class _NoSuchSinkError(InvalidInputError):

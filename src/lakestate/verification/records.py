@@ -14,7 +14,7 @@ from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.paths import BOUNDARY, FENCE, ObjectKind, parse_object_name
 from lakestate.protocol.records import BoundaryRecord, CommittedRecord, EpochRecord, TagRecord
 from lakestate.protocol.values import Epoch, Generation
-from lakestate.verification.ledger import Flaw, Ledger
+from lakestate.verification.audit import Audit, Flaw
 from lakestate.verification.report import Problem
 
 NO_START = "no driver can start"
@@ -62,52 +62,53 @@ class Records:
         return tuple(sorted(tag.name for tag in self.tags.values() if tag.epoch == epoch))
 
 
-def read_records(ledger: Ledger, listed: Mapping[str, int]) -> Records:
+def read_records(audit: Audit, listed: Mapping[str, int]) -> Records:
     """Read the boundary, the epoch records and the tags."""
-    objects, records = ledger.objects, Records()
+    objects, records = audit.objects, Records()
     if BOUNDARY in listed:
-        ledger.read(BOUNDARY, listed[BOUNDARY])
-    found = ledger.attempt(BOUNDARY, objects.read_boundary, NO_START)
+        audit.count_read(BOUNDARY, listed[BOUNDARY])
+    found = audit.try_read(BOUNDARY, objects.read_boundary, NO_START)
     records.boundary = None if found is None else found.record
-    records.is_everything_retained = ledger.is_flawed(BOUNDARY)
+    records.is_everything_retained = audit.is_flawed(BOUNDARY)
     records.published = frozenset(objects.list_epochs())
-    _read_tags(ledger, listed, records)
+    _read_tags(audit, listed, records)
     for epoch in records.retained:
         path = objects.paths.epoch_record(epoch)
-        ledger.read(path, listed.get(path, 0))
-        ledger.needed_by_epoch(path, epoch)
-        record = ledger.attempt(path, partial(objects.read_epoch, epoch))
+        audit.count_read(path, listed.get(path, 0))
+        audit.add_epoch_dependency(path, epoch)
+        record = audit.try_read(path, partial(objects.read_epoch, epoch))
         if record is not None:
             records.epochs[epoch] = record
-            _read_marker(ledger, listed, record, records)
+            _read_marker(audit, listed, record, records)
     return records
 
 
-def _read_tags(ledger: Ledger, listed: Mapping[str, int], records: Records) -> None:
+def _read_tags(audit: Audit, listed: Mapping[str, int], records: Records) -> None:
     for path in (path for path in listed if parse_object_name(path).kind is ObjectKind.TAG):
-        ledger.read(path, listed[path])
-        tag = ledger.attempt(path, partial(ledger.objects.read_tag, path), NO_RETENTION)
+        audit.count_read(path, listed[path])
+        tag = audit.try_read(path, partial(audit.objects.read_tag, path), NO_RETENTION)
         if tag is not None:
             records.tags[path] = tag
-        records.is_everything_retained |= ledger.is_flawed(path)
+        records.is_everything_retained |= audit.is_flawed(path)
 
 
-def _read_marker(ledger: Ledger, listed: Mapping[str, int], record: EpochRecord, records: Records) -> None:
-    objects, epoch = ledger.objects, record.epoch
+def _read_marker(audit: Audit, listed: Mapping[str, int], record: EpochRecord, records: Records) -> None:
+    objects, epoch = audit.objects, record.epoch
     path = objects.paths.commit_marker(epoch)
-    marker = ledger.attempt(path, partial(objects.read_committed, epoch), COMMITTED_AGAIN)
+    marker = audit.try_read(path, partial(objects.read_committed, epoch), COMMITTED_AGAIN)
     if marker is not None:
-        ledger.read(path, listed.get(path, 0))
+        audit.count_read(path, listed.get(path, 0))
         expected = CommittedRecord(objects.job_id, epoch, record.generation, record.manifest)
         if marker == expected:
             records.committed.add(epoch)
         else:
             told = f"epoch {marker.epoch}, generation {marker.generation}"
-            ledger.blame(path, Flaw(Problem.MISPLACED, told, f"the marker of epoch {epoch}", COMMITTED_AGAIN))
+            flaw = Flaw(Problem.MISPLACED, told, f"the marker of epoch {epoch}", COMMITTED_AGAIN)
+            audit.add_flaw(path, flaw)
 
 
 @dataclass(frozen=True)
-class _Left:
+class _EpochTraces:
     """What epochs have left behind, whether or not they still have a record."""
 
     marked: frozenset[Epoch]
@@ -117,7 +118,7 @@ class _Left:
     """Those that another epoch came after."""
 
     @classmethod
-    def found(cls, manifests: Mapping[Epoch, Manifest], listed: Collection[str]) -> _Left:
+    def collect(cls, manifests: Mapping[Epoch, Manifest], listed: Collection[str]) -> _EpochTraces:
         names = [parse_object_name(path) for path in listed]
         of_kind = {
             kind: frozenset(name.epoch for name in names if name.kind is kind and name.epoch)
@@ -128,49 +129,49 @@ class _Left:
 
 
 def check_records(
-    ledger: Ledger, records: Records, manifests: Mapping[Epoch, Manifest], listed: Collection[str]
+    audit: Audit, records: Records, manifests: Mapping[Epoch, Manifest], listed: Collection[str]
 ) -> None:
     """Blame records that are lost, or older than what others say."""
-    left = _Left.found(manifests, listed)
-    _check_tags(ledger, records, left)
-    _check_boundary(ledger, records, left)
-    for epoch, told in _lost_epochs(ledger, records, left).items():
-        path = ledger.objects.paths.epoch_record(epoch)
-        ledger.needed_by_epoch(path, epoch)
+    left = _EpochTraces.collect(manifests, listed)
+    _check_tags(audit, records, left)
+    _check_boundary(audit, records, left)
+    for epoch, told in _epochs_without_record(audit, records, left).items():
+        path = audit.objects.paths.epoch_record(epoch)
+        audit.add_epoch_dependency(path, epoch)
         consequence = NO_START if records.newest is None or epoch > records.newest else ""
-        ledger.blame(path, Flaw(Problem.MISSING, told, consequence=consequence))
-    _check_order(ledger, records)
-    _check_fence(ledger, records)
+        audit.add_flaw(path, Flaw(Problem.MISSING, told, consequence=consequence))
+    _check_order(audit, records)
+    _check_fence(audit, records)
 
 
-def _check_tags(ledger: Ledger, records: Records, left: _Left) -> None:
+def _check_tags(audit: Audit, records: Records, left: _EpochTraces) -> None:
     for path, tag in records.tags.items():
         record = records.epochs.get(tag.epoch)
         if tag.epoch not in records.published and tag.epoch not in left.with_manifest:
             told = f"epoch {tag.epoch}, which has no record"
-            ledger.blame(path, Flaw(Problem.CONTRADICTION, told, "a published epoch"))
+            audit.add_flaw(path, Flaw(Problem.CONTRADICTION, told, "a published epoch"))
         elif record is not None and record.manifest != tag.manifest:
             told = f"manifest {tag.manifest.path}"
-            ledger.blame(path, Flaw(Problem.CONTRADICTION, told, record.manifest.path))
+            audit.add_flaw(path, Flaw(Problem.CONTRADICTION, told, record.manifest.path))
 
 
-def _check_boundary(ledger: Ledger, records: Records, left: _Left) -> None:
+def _check_boundary(audit: Audit, records: Records, left: _EpochTraces) -> None:
     gone = left.parents - records.published - left.with_manifest
     if records.boundary is None:
-        if gone and not ledger.is_flawed(BOUNDARY):
+        if gone and not audit.is_flawed(BOUNDARY):
             told = f"epoch {max(gone)} was collected"
-            ledger.blame(BOUNDARY, Flaw(Problem.MISSING, told, "a boundary after it"))
+            audit.add_flaw(BOUNDARY, Flaw(Problem.MISSING, told, "a boundary after it"))
         return
     oldest = records.boundary.oldest
     if oldest not in records.published and oldest not in left.with_manifest:
         told = f"epoch {oldest}, of which nothing is left"
-        ledger.blame(BOUNDARY, Flaw(Problem.OUTDATED, told, "a published epoch"))
+        audit.add_flaw(BOUNDARY, Flaw(Problem.OUTDATED, told, "a published epoch"))
 
 
-def _lost_epochs(ledger: Ledger, records: Records, left: _Left) -> dict[Epoch, str]:
+def _epochs_without_record(audit: Audit, records: Records, left: _EpochTraces) -> dict[Epoch, str]:
     """Epochs that must have had a record and have none, with what tells so."""
     oldest = records.oldest
-    if ledger.is_flawed(BOUNDARY):
+    if audit.is_flawed(BOUNDARY):
         # What lies before all that is left may have been collected.
         oldest = min(records.published, default=oldest)
     evidence = {epoch: "the epoch's commit marker" for epoch in left.marked if epoch >= oldest}
@@ -183,19 +184,19 @@ def _lost_epochs(ledger: Ledger, records: Records, left: _Left) -> dict[Epoch, s
     return {epoch: told for epoch, told in evidence.items() if epoch not in records.published}
 
 
-def _check_order(ledger: Ledger, records: Records) -> None:
+def _check_order(audit: Audit, records: Records) -> None:
     highest = Generation(1)
     for epoch, record in sorted(records.epochs.items()):
         if record.generation < highest:
             told = f"generation {record.generation}"
-            path = ledger.objects.paths.epoch_record(epoch)
-            ledger.blame(path, Flaw(Problem.CONTRADICTION, told, f"at least {highest}"))
+            path = audit.objects.paths.epoch_record(epoch)
+            audit.add_flaw(path, Flaw(Problem.CONTRADICTION, told, f"at least {highest}"))
         highest = max(highest, record.generation)
 
 
-def _check_fence(ledger: Ledger, records: Records) -> None:
-    found = ledger.attempt(FENCE, ledger.objects.read_fence, NO_START)
-    if ledger.is_flawed(FENCE):
+def _check_fence(audit: Audit, records: Records) -> None:
+    found = audit.try_read(FENCE, audit.objects.read_fence, NO_START)
+    if audit.is_flawed(FENCE):
         return
     seen = [record.generation for record in records.epochs.values()]
     if records.boundary is not None:
@@ -203,10 +204,10 @@ def _check_fence(ledger: Ledger, records: Records) -> None:
     highest = max(seen, default=0)
     known = 0 if found is None else found.record.generation
     if found is not None:
-        ledger.read(FENCE, len(found.record.encode()))
+        audit.count_read(FENCE, len(found.record.encode()))
     if known < highest:
         problem = Problem.MISSING if found is None else Problem.OUTDATED
         told = "" if found is None else f"generation {known}"
         # The next driver gets the next generation, and may not be lower than who published.
         consequence = NO_START if known + 1 < highest else ""
-        ledger.blame(FENCE, Flaw(problem, told, f"at least generation {highest}", consequence))
+        audit.add_flaw(FENCE, Flaw(problem, told, f"at least generation {highest}", consequence))

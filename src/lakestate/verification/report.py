@@ -60,7 +60,7 @@ class Finding:
         return "; ".join(parts)
 
 
-class Fate(Enum):
+class OrphanDeletion(Enum):
     """What becomes of an object that nothing refers to."""
 
     NEXT_RETENTION = "the next retention deletes it"
@@ -76,14 +76,14 @@ class Orphan:
     object_name: str
     kind: str
     size_bytes: int
-    fate: Fate
+    deletion: OrphanDeletion
     epoch: Epoch | None = None
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.object_name} ({self.size_bytes:,} bytes): {self.fate.value}"
+        return f"{self.kind} {self.object_name} ({self.size_bytes:,} bytes): {self.deletion.value}"
 
 
-class Standing(Enum):
+class DanglingStatus(Enum):
     """Whose an unfinished upload or hidden file is."""
 
     DEAD = "left by an attempt that died; the next clean-up removes it"
@@ -98,12 +98,12 @@ class DanglingOutput:
 
     object_name: str
     token: str
-    standing: Standing
+    status: DanglingStatus
     sink_id: str | None = None
     started_ms: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.object_name} ({self.token}): {self.standing.value}"
+        return f"{self.object_name} ({self.token}): {self.status.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,19 +175,19 @@ class VerificationReport:
             yield f"not restorable: {_epochs((verdict.epoch,))}: {verdict.reasons[0]}" + _more(
                 len(verdict.reasons) - 1
             )
-        yield from _shown("findings", self.findings)
+        yield from _section("findings", self.findings)
         if self.orphans:
-            kinds = Counter((orphan.kind, orphan.fate) for orphan in self.orphans)
-            sizes = Counter[tuple[str, Fate]]()
+            kinds = Counter((orphan.kind, orphan.deletion) for orphan in self.orphans)
+            sizes = Counter[tuple[str, OrphanDeletion]]()
             for orphan in self.orphans:
-                sizes[orphan.kind, orphan.fate] += orphan.size_bytes
+                sizes[orphan.kind, orphan.deletion] += orphan.size_bytes
             yield "orphans:"
-            for (kind, fate), times in sorted(kinds.items(), key=str):
-                yield f"  {times:,} × {kind} ({sizes[kind, fate]:,} bytes): {fate.value}"
-        yield from _shown("dangling uploads", self.dangling)
+            for (kind, deletion), times in sorted(kinds.items(), key=str):
+                yield f"  {times:,} × {kind} ({sizes[kind, deletion]:,} bytes): {deletion.value}"
+        yield from _section("dangling uploads", self.dangling)
 
 
-def _shown(title: str, items: tuple[object, ...]) -> Iterator[str]:
+def _section(title: str, items: tuple[object, ...]) -> Iterator[str]:
     if items:
         yield f"{title}:"
         yield from (f"  {item}" for item in items[:LINES_MAX])

@@ -28,7 +28,7 @@ from lakestate.sinks.files.pre_commit import (
 from lakestate.sinks.files.sink import FileSink
 from lakestate.storage.store import ObjectStore, UploadId
 from lakestate.tables.manager import TableManager
-from lakestate.verification.report import DanglingOutput, Finding, Problem, Standing
+from lakestate.verification.report import DanglingOutput, DanglingStatus, Finding, Problem
 
 OUTPUT_ERRORS = (CorruptionError, NotFoundError, InvalidInputError)
 _PART = "part of unfinished output"
@@ -48,7 +48,7 @@ class SinkOutput:
     is_committed: bool
 
     @classmethod
-    def read(
+    def load(
         cls,
         task: TaskInfo,
         sink: FileSink,
@@ -75,27 +75,27 @@ class SinkOutput:
         for file in () if self.is_committed else finished:
             yield from self._finished_findings(file)
 
-    def dangling(self, job_id: str) -> Iterator[DanglingOutput]:
+    def dangling_output(self, job_id: str) -> Iterator[DanglingOutput]:
         """Unfinished output of this sink that the newest epoch does not refer to."""
         fingerprint = sink_fingerprint(job_id, self.sink_id)
         used = {(record.path, _token(record.resume_point)) for record in self.open_files}
         for pre_commit in self.pre_commits:
             used |= {(file.path, _token_of(file)) for file in pre_commit.finished}
-        for path, token, started_ms in self._unfinished():
+        for path, token, started_ms in self._unfinished_output():
             begun = epoch_begun(path, fingerprint)
             # A file of which no part was full had no upload yet; the next epoch may have begun one.
             if begun is None or not used.isdisjoint({(path, token), (path, "")}):
                 continue
-            standing = self._standing(token) if begun <= self.epoch else Standing.IN_FLIGHT
-            yield DanglingOutput(self._shown(path), token, standing, self.sink_id, started_ms)
+            status = self._status(token) if begun <= self.epoch else DanglingStatus.IN_FLIGHT
+            yield DanglingOutput(self._display_name(path), token, status, self.sink_id, started_ms)
 
-    def _standing(self, token: str) -> Standing:
+    def _status(self, token: str) -> DanglingStatus:
         """What clean-up does with output that the newest epoch could refer to, and does not."""
         open_names = {record.path.rpartition("/")[2] for record in self.open_files}
         is_copy = isinstance(self.sink.output, LocalOutput) and original_name(token) in open_names
-        return Standing.COPY if is_copy else Standing.DEAD
+        return DanglingStatus.COPY if is_copy else DanglingStatus.DEAD
 
-    def _unfinished(self) -> Iterator[tuple[str, str, int | None]]:
+    def _unfinished_output(self) -> Iterator[tuple[str, str, int | None]]:
         output = self.sink.output
         if isinstance(output, LocalOutput):
             known = {_token(record.resume_point): record.path for record in self.open_files}
@@ -149,12 +149,12 @@ class SinkOutput:
         try:
             there = {part.number: Part.of(part) for part in output.uploads.list_parts(upload)}
         except OUTPUT_ERRORS as error:
-            yield self._lost(error, upload.path)
+            yield self._error_finding(error, upload.path)
             return
         for part in parts:
             found = there.get(part.number)
             if found != part:
-                name = f"{self._shown(upload.path)} (part {part.number} of upload {upload.token})"
+                name = f"{self._display_name(upload.path)} (part {part.number} of upload {upload.token})"
                 told = "nothing" if found is None else f"{found.size_bytes} bytes with receipt {found.token}"
                 problem = Problem.MISSING if found is None else Problem.CHECKSUM
                 wanted = f"{part.size_bytes} bytes with receipt {part.token}"
@@ -181,12 +181,12 @@ class SinkOutput:
     def _consequence(self) -> str:
         return f"output that was begun before epoch {self.epoch} cannot be finished"
 
-    def _lost(self, error: LakestateError, path: str) -> Finding:
+    def _error_finding(self, error: LakestateError, path: str) -> Finding:
         problem = Problem.MISSING if isinstance(error, NotFoundError) else Problem.UNREADABLE
-        name = error.object_name or self._shown(path)
+        name = error.object_name or self._display_name(path)
         return Finding(name, _UPLOAD, problem, error.summary, consequence=self._consequence)
 
-    def _shown(self, path: str) -> str:
+    def _display_name(self, path: str) -> str:
         output: ObjectStore | LocalOutput = self.sink.output
         return f"{output.root if isinstance(output, LocalOutput) else output.url}/{path}"
 

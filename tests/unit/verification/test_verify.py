@@ -22,7 +22,7 @@ from lakestate.protocol.retention import RetentionPlan
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.storage.parallel import run_sequentially
-from lakestate.verification import Fate, Problem, Standing, VerificationReport
+from lakestate.verification import DanglingStatus, OrphanDeletion, Problem, VerificationReport
 from lakestate.verification import job as verification
 from lakestate.verification.report import LINES_MAX, EpochVerdict, Finding
 
@@ -67,7 +67,7 @@ def test_a_sound_job_is_called_sound_and_everything_of_it_was_read(job: Corrupti
     report = report_of(job)
     assert report.is_clean
     assert report.findings == report.not_restorable == ()
-    assert [(each.sink_id, each.standing) for each in report.dangling] == [("local", Standing.COPY)]
+    assert [(each.sink_id, each.status) for each in report.dangling] == [("local", DanglingStatus.COPY)]
     assert report.restorable == (2, 4, 5)
     assert [verdict.tags for verdict in report.epochs] == [("kept-2",), ("kept-4", "moved"), ()]
     assert all(verdict.is_committed for verdict in report.epochs)
@@ -106,7 +106,7 @@ def test_a_damaged_manifest_names_the_one_epoch_that_is_lost(job: CorruptionJob)
     assert verdict == EpochVerdict(
         Epoch(4), (f"manifest does not match its checksum: {finding.object_name}",), ("kept-4", "moved")
     )
-    assert {orphan.fate for orphan in report.orphans} == {Fate.UNKNOWN}
+    assert {orphan.deletion for orphan in report.orphans} == {OrphanDeletion.UNKNOWN}
     assert "not restorable: epoch 4: manifest does not match its checksum" in str(report)
 
 
@@ -201,14 +201,14 @@ def test_orphans_are_told_by_what_becomes_of_them(job: CorruptionJob) -> None:
     client.put(f"{JOB}/checkpoints/1/operator-totals/totals-0-left.parquet", b"left over")
     client.put(f"{JOB}/checkpoints/6/operator-totals-0.metadata", b"of a running epoch")
     found = {
-        orphan.object_name.rpartition(f"{JOB}/")[2]: orphan.fate
+        orphan.object_name.rpartition(f"{JOB}/")[2]: orphan.deletion
         for orphan in report_of(job).orphans
         if "id-" not in orphan.object_name
     }
-    assert found.pop("notes.txt") is Fate.NEVER
-    assert found.pop("checkpoints/1/operator-totals/totals-0-left.parquet") is Fate.NEXT_RETENTION
-    assert found.pop("checkpoints/6/operator-totals-0.metadata") is Fate.LATER
-    assert set(found.values()) <= {Fate.LATER, Fate.NEXT_RETENTION}
+    assert found.pop("notes.txt") is OrphanDeletion.NEVER
+    assert found.pop("checkpoints/1/operator-totals/totals-0-left.parquet") is OrphanDeletion.NEXT_RETENTION
+    assert found.pop("checkpoints/6/operator-totals-0.metadata") is OrphanDeletion.LATER
+    assert set(found.values()) <= {OrphanDeletion.LATER, OrphanDeletion.NEXT_RETENTION}
 
 
 def test_retention_collects_exactly_the_orphans_of_which_that_was_said(job: CorruptionJob) -> None:
@@ -216,7 +216,7 @@ def test_retention_collects_exactly_the_orphans_of_which_that_was_said(job: Corr
     said = {
         orphan.object_name.rpartition(f"{JOB}/")[2]
         for orphan in report_of(job).orphans
-        if orphan.fate is Fate.NEXT_RETENTION
+        if orphan.deletion is OrphanDeletion.NEXT_RETENTION
     }
     backend = ls.ParquetBackend(job.backend._config)
     plan = retain_from(backend.objects(JOB), backend.claim(JOB), Epoch(4), backend.ambient)
@@ -234,11 +234,11 @@ def test_uploads_that_nothing_refers_to_are_told_apart(job: CorruptionJob) -> No
     store.uploads.start("part-0123456789ab-0000000001-00000-of-another-job.parquet")
     state = job.backend.objects(JOB).store.uploads.start(f"{JOB}/by-hand")
     told = (each for each in report_of(job).dangling if each.sink_id != "local")
-    found = {each.token: (each.standing, each.sink_id) for each in told}
+    found = {each.token: (each.status, each.sink_id) for each in told}
     assert found == {
-        dead.token: (Standing.DEAD, "out"),
-        coming.token: (Standing.IN_FLIGHT, "out"),
-        state.token: (Standing.NOT_USED, None),
+        dead.token: (DanglingStatus.DEAD, "out"),
+        coming.token: (DanglingStatus.IN_FLIGHT, "out"),
+        state.token: (DanglingStatus.NOT_USED, None),
     }
     assert "left by an attempt that died" in str(report_of(job))
 
@@ -249,8 +249,9 @@ def test_hidden_local_files_that_nothing_refers_to_are_told(job: CorruptionJob) 
     copy = f"{used.name.rpartition('.')[0]}.of-another-attempt"
     for name in (dead, copy):
         (used.parent / name).write_bytes(b"x")
-    found = {each.token: each.standing for each in report_of(job).dangling}
-    assert {name: found[name] for name in (dead, copy)} == {dead: Standing.DEAD, copy: Standing.COPY}
+    found = {each.token: each.status for each in report_of(job).dangling}
+    statuses = {dead: DanglingStatus.DEAD, copy: DanglingStatus.COPY}
+    assert {name: found[name] for name in (dead, copy)} == statuses
 
 
 def test_what_is_said_of_a_hidden_file_that_nothing_refers_to_is_what_clean_up_does(
@@ -258,12 +259,12 @@ def test_what_is_said_of_a_hidden_file_that_nothing_refers_to_is_what_clean_up_d
 ) -> None:
     used = hidden_in_use(job)
     (used.parent / f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead.parquet").write_bytes(b"x")
-    said = {each.token: each.standing for each in report_of(job).dangling}
+    said = {each.token: each.status for each in report_of(job).dangling}
     manifest = job.backend.load_checkpoint_metadata(JOB)
     [data] = (sink.data for sink in manifest.sinks if sink.sink_id == "local")
     job.sinks["local"].committer().clean_up(JOB, manifest.epoch, decode_pre_commits(data, "test"))
     left = {file.name for file in used.parent.iterdir()} - {used.name}
-    assert left == {name for name, standing in said.items() if standing is Standing.COPY}
+    assert left == {name for name, status in said.items() if status is DanglingStatus.COPY}
 
 
 @pytest.mark.parametrize("world", ["job", "interrupted"])

@@ -7,10 +7,10 @@ import pytest
 import lakestate as ls
 from lakestate.storage.parallel import run_sequentially
 from lakestate.testing.simulation import run, run_seed
-from lakestate.testing.simulation.actors import REFUSED
-from lakestate.testing.simulation.cluster import JOB_ID, sinks_of
-from lakestate.testing.simulation.process import Process, SimulatedBackend
-from lakestate.testing.simulation.world import World
+from lakestate.testing.simulation.cluster.actors import REFUSED
+from lakestate.testing.simulation.cluster.engine import JOB_ID, sinks_of
+from lakestate.testing.simulation.cluster.process import Process, SimulatedBackend
+from lakestate.testing.simulation.cluster.world import World
 from lakestate.verification import VerificationReport
 
 SEEDS = 20
@@ -18,7 +18,7 @@ SEEDS = 20
 
 def test_no_history_makes_a_false_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[tuple[World, VerificationReport]] = []
-    check_the_end = run.check_the_end
+    check_the_end = run.check_final_state
 
     def then_verify(world: World) -> None:
         check_the_end(world)
@@ -28,11 +28,11 @@ def test_no_history_makes_a_false_alarm(monkeypatch: pytest.MonkeyPatch) -> None
         with run_sequentially():
             reports.append((world, ls.verify(backend, JOB_ID, sinks=sinks)))
 
-    monkeypatch.setattr(run, "check_the_end", then_verify)
+    monkeypatch.setattr(run, "check_final_state", then_verify)
     for seed in range(SEEDS):
         assert run_seed(seed).violation is None
     assert len(reports) == SEEDS
     for world, report in reports:
         # A store that loses an acknowledged part leaves output that cannot be finished.
         assert report.is_clean or world.counts[REFUSED], f"seed {world.seed}: {report}"
-        assert report.restorable == tuple(world.watch.retained()), f"seed {world.seed}: {report}"
+        assert report.restorable == tuple(world.monitor.retained_epochs()), f"seed {world.seed}: {report}"

@@ -11,13 +11,13 @@ from itertools import count
 from pathlib import Path
 
 from lakestate.errors import InvalidInputError
-from lakestate.testing.simulation.chance import chance
-from lakestate.testing.simulation.exhaustive import PAIRED, pairs_of_crashes, single_faults
-from lakestate.testing.simulation.faults import Mishap, Script, parsed_script
+from lakestate.testing.simulation.campaigns.exhaustive import PAIRED, pairs_of_crashes, single_faults
+from lakestate.testing.simulation.campaigns.shrink import shrink
+from lakestate.testing.simulation.campaigns.sweep import Journal, Sweep, Task, sweep
+from lakestate.testing.simulation.faults import FaultKind, Script, parse_script
+from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.run import RunResult, run_seed
 from lakestate.testing.simulation.scenario import Scenario
-from lakestate.testing.simulation.shrink import shrunk
-from lakestate.testing.simulation.sweep import Journal, Sweep, Task, sweep
 
 SEEDS_TOLD = 500
 FAILURES_TOLD = 20
@@ -68,70 +68,70 @@ def _positive(text: str) -> int:
 
 
 def _replay(given: argparse.Namespace) -> Callable[[], int]:
-    scenario = Scenario.drawn(chance(given.seed, "scenario"))
+    scenario = Scenario.draw(random_stream(given.seed, "scenario"))
     for setting in given.set:
-        scenario = scenario.changed(setting)
-    script = None if given.faults is None else parsed_script(given.faults)
-    return partial(_made_small if given.shrink else _replayed, given.seed, scenario, script)
+        scenario = scenario.with_setting(setting)
+    script = None if given.faults is None else parse_script(given.faults)
+    return partial(_run_shrink if given.shrink else _run_replay, given.seed, scenario, script)
 
 
-def _replayed(seed: int, scenario: Scenario, script: Script | None) -> int:
+def _run_replay(seed: int, scenario: Scenario, script: Script | None) -> int:
     result = run_seed(seed, scenario=scenario, script=script, traced=True)
     print("\n".join(result.trace))
     print(result.violation or f"no promise was broken in {result.steps} store calls")
-    return _outcome(result, script)
+    return _exit_code(result, script)
 
 
-def _made_small(seed: int, scenario: Scenario, script: Script | None) -> int:
+def _run_shrink(seed: int, scenario: Scenario, script: Script | None) -> int:
     result = run_seed(seed, scenario=scenario, script=script)
     if result.violation is not None:
-        print(shrunk(seed, scenario, script))
+        print(shrink(seed, scenario, script))
     else:
         print(f"seed {seed} breaks no promise: there is nothing to shrink")
-    return _outcome(result, script)
+    return _exit_code(result, script)
 
 
-def _outcome(result: RunResult, script: Script | None) -> int:
+def _exit_code(result: RunResult, script: Script | None) -> int:
     """A broken promise weighs most: it may have ended the run before the other faults could strike."""
-    idle = list(_idle(result, script or {}))
+    idle = list(_faults_without_effect(result, script or {}))
     print(*idle, sep="\n", end="\n" if idle else "")
     if result.violation is not None:
         return BROKEN
     return NOT_AS_ASKED if idle else 0
 
 
-def _idle(result: RunResult, script: Script) -> Iterator[str]:
+def _faults_without_effect(result: RunResult, script: Script) -> Iterator[str]:
     """The faults that did not strike, and why: the run says nothing about them."""
-    for call, mishap in sorted(script.items()):
+    for call, fault in sorted(script.items()):
         if call not in result.struck:
             operation = result.calls.get(call)
             why = "there was no such call" if operation is None else f"it cannot at a {operation.value}"
-            yield f"{call}={mishap.name.lower()} did not strike: {why}"
+            yield f"{call}={fault.name.lower()} did not strike: {why}"
 
 
 def _soak(given: argparse.Namespace) -> Callable[[], int]:
     seeds = count(given.first) if given.seeds is None else range(given.first, given.first + given.seeds)
     journal = None if given.journal is None else Journal(given.journal)
-    return partial(_swept, map(Task, seeds), given.processes, journal)
+    return partial(_run_sweep, map(Task, seeds), given.processes, journal)
 
 
 def _exhaustive(given: argparse.Namespace) -> Callable[[], int]:
-    tasks = pairs_of_crashes(PAIRED, given.share) if given.pairs else single_faults(tuple(Mishap))
-    return partial(_swept, tasks, given.processes)
+    tasks = pairs_of_crashes(PAIRED, given.share) if given.pairs else single_faults(tuple(FaultKind))
+    return partial(_run_sweep, tasks, given.processes)
 
 
-def _swept(tasks: Iterator[Task], processes: int, journal: Journal | None = None) -> int:
+def _run_sweep(tasks: Iterator[Task], processes: int, journal: Journal | None = None) -> int:
     total = sweep(tasks, processes=processes, journal=journal, progress=_progress())
     print(total)
     if not total.failed:
         return 0
-    print(*map(_failure, total.failed[:FAILURES_TOLD]), sep="\n")
+    print(*map(_failure_lines, total.failed[:FAILURES_TOLD]), sep="\n")
     task, _ = total.failed[0]
-    print(f"\nthe first of them in its smallest form:\n{shrunk(task.seed, task.scenario, task.script)}")
+    print(f"\nthe first of them in its smallest form:\n{shrink(task.seed, task.scenario, task.script)}")
     return BROKEN
 
 
-def _failure(failed: tuple[Task, str]) -> str:
+def _failure_lines(failed: tuple[Task, str]) -> str:
     task, why = failed
     return f"seed {task.seed}: {why}\n  replay: {task.command}"
 
@@ -143,7 +143,7 @@ def _progress() -> Callable[[Sweep], None]:
     def progress(so_far: Sweep) -> None:
         nonlocal failures
         if so_far.runs % SEEDS_TOLD == 0 or len(so_far.failed) > failures:
-            print(so_far.summary, *map(_failure, so_far.failed[failures:]), sep="\n", flush=True)
+            print(so_far.summary, *map(_failure_lines, so_far.failed[failures:]), sep="\n", flush=True)
             failures = len(so_far.failed)
 
     return progress

@@ -14,10 +14,10 @@ from random import Random
 
 from lakestate.errors import InvalidInputError
 from lakestate.testing.faults import Operation
-from lakestate.testing.simulation.chance import chance
+from lakestate.testing.simulation.random_streams import random_stream
 
 
-class Mishap(Enum):
+class FaultKind(Enum):
     """What goes wrong at one store call."""
 
     CRASH_BEFORE = "the process dies before the store acts"
@@ -56,7 +56,7 @@ class FaultRates:
     """Per start: the next driver does not wait for this one to end."""
 
     @staticmethod
-    def drawn(random: Random) -> FaultRates:
+    def draw(random: Random) -> FaultRates:
         """Rates for one seed: some kinds often, most rarely, some never."""
         scale = random.choice([0.002, 0.004, 0.008])
         rates = {item.name: scale * random.choice([0, 0.3, 1, 2]) for item in fields(FaultRates)}
@@ -76,10 +76,10 @@ class CallId:
         return f"{self.actor}:{self.number}"
 
 
-Script = Mapping[CallId, Mishap]
-_DRAWN = tuple(Mishap)
+Script = Mapping[CallId, FaultKind]
+_DRAWN = tuple(FaultKind)
 _FAULT = re.compile(r"(?P<actor>[^:=]+):(?P<number>[1-9][0-9]*)=(?P<kind>[a-z_]+)", re.IGNORECASE | re.ASCII)
-_WRITES_ONLY = frozenset((Mishap.REQUEST_LOST, Mishap.ANSWER_LOST, Mishap.LATE, Mishap.TWICE))
+_WRITES_ONLY = frozenset((FaultKind.REQUEST_LOST, FaultKind.ANSWER_LOST, FaultKind.LATE, FaultKind.TWICE))
 
 
 class FaultPlan:
@@ -87,60 +87,60 @@ class FaultPlan:
 
     def __init__(self, seed: int, rates: FaultRates, script: Script | None = None) -> None:
         self.rates = rates
-        self.struck: dict[CallId, Mishap] = {}
+        self.struck: dict[CallId, FaultKind] = {}
         self.calls: dict[CallId, Operation] = {}
         """Every call at which something could have gone wrong, in order."""
         self.is_on = True
-        self._random = chance(seed, "faults")
+        self._random = random_stream(seed, "faults")
         # Apart, so that a script of faults changes nothing about what has no store call.
-        self._decisions = chance(seed, "decisions")
+        self._decisions = random_stream(seed, "decisions")
         self._script = script
-        thresholds = [getattr(rates, mishap.name.lower()) for mishap in _DRAWN]
+        thresholds = [getattr(rates, fault.name.lower()) for fault in _DRAWN]
         self._bounds = [sum(thresholds[: index + 1]) for index in range(len(thresholds))]
 
-    def at(self, call: CallId, operation: Operation) -> Mishap | None:
+    def fault_at(self, call: CallId, operation: Operation) -> FaultKind | None:
         """What goes wrong at this call, if anything."""
         if not self.is_on:
             return None
         self.calls[call] = operation
-        mishap = self._script.get(call) if self._script is not None else self._by_chance()
-        if mishap is None or not mishap.can_strike(operation):
+        fault = self._script.get(call) if self._script is not None else self._by_chance()
+        if fault is None or not fault.can_strike(operation):
             return None
-        self.struck[call] = mishap
-        return mishap
+        self.struck[call] = fault
+        return fault
 
-    def happens(self, rate: float) -> bool:
+    def should_happen(self, rate: float) -> bool:
         """Whether something happens that has no store call."""
         return self.is_on and self._decisions.random() < rate
 
-    def _by_chance(self) -> Mishap | None:
+    def _by_chance(self) -> FaultKind | None:
         drawn = self._random.random()
         if drawn >= self._bounds[-1]:
             return None
-        return next(mishap for mishap, bound in zip(_DRAWN, self._bounds, strict=True) if drawn < bound)
+        return next(fault for fault, bound in zip(_DRAWN, self._bounds, strict=True) if drawn < bound)
 
 
-def parsed_script(text: str) -> dict[CallId, Mishap]:
+def parse_script(text: str) -> dict[CallId, FaultKind]:
     """A script from the command line.
 
-    >>> parsed_script("d1:17=crash_after,d2:3=late")[CallId("d2", 3)].name
+    >>> parse_script("d1:17=crash_after,d2:3=late")[CallId("d2", 3)].name
     'LATE'
     """
-    script: dict[CallId, Mishap] = {}
+    script: dict[CallId, FaultKind] = {}
     for item in filter(None, text.split(",")):
         parts = _FAULT.fullmatch(item)
-        mishap = None if parts is None else Mishap.__members__.get(parts["kind"].upper())
-        if parts is None or mishap is None:
-            kinds = ", ".join(each.name.lower() for each in Mishap)
+        fault = None if parts is None else FaultKind.__members__.get(parts["kind"].upper())
+        if parts is None or fault is None:
+            kinds = ", ".join(each.name.lower() for each in FaultKind)
             form = f"actor:call=kind, as in d1:17=late; the kinds are {kinds}"
             raise InvalidInputError("not a fault", object_name=item, expected=form)
         call = CallId(parts["actor"], int(parts["number"]))
         if call in script:
             raise InvalidInputError("two faults at one call", object_name=str(call), expected="one")
-        script[call] = mishap
+        script[call] = fault
     return script
 
 
-def shown_script(script: Script) -> str:
+def format_script(script: Script) -> str:
     """A script for the command line."""
-    return ",".join(f"{call}={mishap.name.lower()}" for call, mishap in sorted(script.items()))
+    return ",".join(f"{call}={fault.name.lower()}" for call, fault in sorted(script.items()))

@@ -37,7 +37,7 @@ class SimulatedJob(ABC):
     ignored: frozenset[str] = frozenset()
     """Columns of state and output that no oracle can know."""
     error: BaseException | None = None
-    """What the job's own code raised under `called`. The run raises it: no promise of ours is broken."""
+    """What the job's own code raised under `call_user_code`. The run raises it: it breaks no promise."""
 
     def __init__(self, rows: Sequence[Row], key: Sequence[str], schema: pa.Schema | None = None) -> None:
         self.rows = list(rows)
@@ -56,7 +56,7 @@ class SimulatedJob(ABC):
     def output(self, rows: Sequence[Row]) -> Sequence[Row] | None:
         """What must have been written after exactly these rows, in any order; None to check nothing."""
 
-    def check_together(self, state: Mapping[str, Sequence[Row]], visible: Sequence[Row]) -> str | None:
+    def check_consistency(self, state: Mapping[str, Sequence[Row]], visible: Sequence[Row]) -> str | None:
         """What is wrong between the state of the newest epoch and all output, or None."""
         return None
 
@@ -82,7 +82,7 @@ class SimulatedJob(ABC):
             for row in rows
         ]
 
-    def called(self, own: Callable[..., Answer], *arguments: Any) -> Answer:
+    def call_user_code(self, own: Callable[..., Answer], *arguments: Any) -> Answer:
         """What the job's own code answers, a function of a user's. What it raises is kept for the run.
 
         Of any kind: `pytest.fail` is no `Exception`, and an actor that it ends would hand on no turn.

@@ -13,20 +13,20 @@ from random import Random
 from lakestate.errors import LakestateError
 from lakestate.storage.parallel import run_sequentially
 from lakestate.testing.faults import Operation
-from lakestate.testing.simulation.actors import REFUSED, read_now_and_then, supervise, tag_now_and_then
-from lakestate.testing.simulation.chance import chance
-from lakestate.testing.simulation.faults import CallId, Mishap, Script
+from lakestate.testing.simulation.checks.leaks import check_retention, check_uploads
+from lakestate.testing.simulation.checks.monitor import Monitor
+from lakestate.testing.simulation.checks.read_back import row_difference
+from lakestate.testing.simulation.cluster.actors import REFUSED, run_reader, run_supervisor, run_tagger
+from lakestate.testing.simulation.cluster.scheduler import Actor, SimulationOver
+from lakestate.testing.simulation.cluster.small_limits import small_limits
+from lakestate.testing.simulation.cluster.world import BrokenPromiseError, World
+from lakestate.testing.simulation.faults import CallId, FaultKind, Script
 from lakestate.testing.simulation.job import JobCodeError, SimulatedJob
-from lakestate.testing.simulation.leaks import check_retention, check_uploads
-from lakestate.testing.simulation.ledger import LedgerJob
-from lakestate.testing.simulation.oracle import same_rows
+from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.scenario import Scenario
-from lakestate.testing.simulation.scheduler import Actor, SimulationOver
-from lakestate.testing.simulation.small_limits import small_limits
-from lakestate.testing.simulation.watch import Watch
-from lakestate.testing.simulation.world import BrokenPromiseError, World
+from lakestate.testing.simulation.user_counts import UserCountsJob
 
-JobOf = Callable[[Random, Scenario], SimulatedJob]
+JobFactory = Callable[[Random, Scenario], SimulatedJob]
 
 
 @dataclass
@@ -37,16 +37,16 @@ class RunResult:
     violation: BrokenPromiseError | None
     steps: int
     crashes: int
-    struck: dict[CallId, Mishap] = field(default_factory=dict)
+    struck: dict[CallId, FaultKind] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     trace: list[str] = field(default_factory=list)
     calls: dict[CallId, Operation] = field(default_factory=dict)
     seconds: float = 0.0
 
 
-def ledger_job(random: Random, scenario: Scenario) -> SimulatedJob:
+def user_counts_job(random: Random, scenario: Scenario) -> SimulatedJob:
     """The job of the simulator's own."""
-    return LedgerJob(random, scenario.rows)
+    return UserCountsJob(random, scenario.rows)
 
 
 def run_seed(
@@ -54,7 +54,7 @@ def run_seed(
     *,
     scenario: Scenario | None = None,
     script: Script | None = None,
-    job_of: JobOf = ledger_job,
+    make_job: JobFactory = user_counts_job,
     traced: bool = False,
 ) -> RunResult:
     """Live through one history. What the job's own code raises is raised here.
@@ -63,13 +63,13 @@ def run_seed(
     True
     """
     started = time.perf_counter()
-    scenario = scenario or Scenario.drawn(chance(seed, "scenario"))
-    job = job_of(chance(seed, "rows"), scenario)
+    scenario = scenario or Scenario.draw(random_stream(seed, "scenario"))
+    job = make_job(random_stream(seed, "rows"), scenario)
     world = World(seed, scenario, job, script, traced=traced)
-    Watch(world)
+    Monitor(world)
     try:
         with small_limits() if scenario.small_limits else nullcontext(), suppress(JobCodeError):
-            _live(world)
+            _run_actors(world)
     finally:
         world.close()
     if job.error is not None:
@@ -87,42 +87,42 @@ def run_seed(
     )
 
 
-def _live(world: World) -> None:
+def _run_actors(world: World) -> None:
     scheduler = world.scheduler
-    first = scheduler.spawn("supervisor", lambda: supervise(world))
+    first = scheduler.spawn("supervisor", lambda: run_supervisor(world))
     actors = [first]
     actors += [
-        scheduler.spawn(f"tagger {number}", partial(tag_now_and_then, world, number))
+        scheduler.spawn(f"tagger {number}", partial(run_tagger, world, number))
         for number in range(world.scenario.tags)
     ]
     actors += [
-        scheduler.spawn(f"reader {number}", partial(read_now_and_then, world, number))
+        scheduler.spawn(f"reader {number}", partial(run_reader, world, number))
         for number in range(world.scenario.readers)
     ]
     scheduler.run()
     if world.violation is None:
-        _raise_unmeant(actors)
+        _raise_unexpected(actors)
         scheduler.over = False
         with run_sequentially(), suppress(SimulationOver):
             try:
-                check_the_end(world)
+                check_final_state(world)
             except LakestateError as error:
                 world.fail("what is there at the end can be read", error)
 
 
-def _raise_unmeant(actors: list[Actor]) -> None:
+def _raise_unexpected(actors: list[Actor]) -> None:
     for actor in actors:
         if isinstance(actor.error, Exception):
             raise actor.error
 
 
-def check_the_end(world: World) -> None:
+def check_final_state(world: World) -> None:
     """All rows are in, none is twice, and every retained epoch is what it was."""
-    watch, job = world.watch, world.job
+    monitor, job = world.monitor, world.job
     world.acting = None
     state = {}
-    for epoch in watch.retained():
-        state = watch.check_restorable(epoch)
+    for epoch in monitor.retained_epochs():
+        state = monitor.check_restorable(epoch)
     check_retention(world)
     if world.counts[REFUSED]:
         # The store lost what it had acknowledged. Nothing wrong was shown, which is all one can ask.
@@ -130,11 +130,11 @@ def check_the_end(world: World) -> None:
     expected = job.output(job.rows)
     if expected is not None:
         for sink_id in world.outputs:
-            visible = watch.visible(sink_id)
-            difference = same_rows(job, visible, expected)
+            visible = monitor.visible(sink_id)
+            difference = row_difference(job, visible, expected)
             if difference:
                 world.fail("output has every row exactly once", f"{sink_id}: {difference}")
-            wrong = job.check_together(state, visible)
+            wrong = job.check_consistency(state, visible)
             if wrong:
                 world.fail("state and output are of the same attempts", f"{sink_id}: {wrong}")
         check_uploads(world)

@@ -80,7 +80,7 @@ class Scenario:
     """What otherwise shows in long histories only: frequent clean-up, short lanes, little memory."""
 
     @staticmethod
-    def drawn(random: Random) -> Scenario:
+    def draw(random: Random) -> Scenario:
         """A scenario by chance."""
         drivers = random.choice([1, 2, 2, 3, 3, 4])
         return Scenario(
@@ -101,7 +101,7 @@ class Scenario:
             loses_part=random.random() < 0.03,
             tags=random.choice([0, 0, 1, 2]),
             readers=random.choice([0, 1, 2]),
-            rates=FaultRates.drawn(random),
+            rates=FaultRates.draw(random),
             sinks=random.choice([1, 1, 1, 2]),
             part_objects=random.random() < 0.3,
             patience_min=random.choice([30, 120, 120]),
@@ -110,7 +110,7 @@ class Scenario:
         )
 
     def changes_from(self, other: Scenario) -> list[str]:
-        """What `changed` makes this scenario of another, for a run whose faults are given.
+        """What `with_setting` makes this scenario of another, for a run whose faults are given.
 
         >>> Scenario(rows=6, compaction=None).changes_from(Scenario())
         ['rows=6', "compaction='none'"]
@@ -118,10 +118,10 @@ class Scenario:
         mine, its = self._settings(), other._settings()
         return [f"{name}={value!r}" for name, value in mine.items() if value != its[name]]
 
-    def changed(self, setting: str) -> Scenario:
+    def with_setting(self, setting: str) -> Scenario:
         """The same with one setting as `changes_from` writes it.
 
-        >>> Scenario().changed("rows=6").rows
+        >>> Scenario().with_setting("rows=6").rows
         6
         """
         name, _, text = setting.partition("=")
@@ -129,7 +129,7 @@ class Scenario:
             raise InvalidInputError(
                 "no such setting", object_name=name, expected=", ".join(sorted(self._settings()))
             )
-        value = _parsed(name, text)
+        value = _parse_value(name, text)
         changes: dict[str, Any] = {name: _POLICIES[value] if name == "compaction" else value}
         if name in _DECISIONS:
             changes = {"rates": replace(self.rates, **changes)}
@@ -141,7 +141,7 @@ class Scenario:
         return found | {name: getattr(self.rates, name) for name in _DECISIONS}
 
 
-def _parsed(name: str, text: str) -> Any:
+def _parse_value(name: str, text: str) -> Any:
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as cause:

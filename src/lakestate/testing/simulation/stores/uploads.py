@@ -20,7 +20,7 @@ from lakestate.storage.object_path import require_path, require_prefix
 from lakestate.storage.store import DanglingUpload, Data, ObjectInfo, UploadedPart, UploadId
 
 if TYPE_CHECKING:
-    from lakestate.testing.simulation.store import SimulatedStore
+    from lakestate.testing.simulation.stores.store import SimulatedStore
 
 
 @dataclass

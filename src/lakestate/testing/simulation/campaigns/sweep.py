@@ -19,15 +19,15 @@ import msgspec
 
 import lakestate
 from lakestate.errors import InvalidInputError
-from lakestate.testing.simulation.chance import chance
-from lakestate.testing.simulation.faults import Mishap, Script, shown_script
+from lakestate.testing.simulation.faults import FaultKind, Script, format_script
+from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.run import RunResult, run_seed
 from lakestate.testing.simulation.scenario import Scenario
 
 CHUNK = 10
 DECISIONS = frozenset(("superseded", "two drivers", "parts lost"))
 """What goes wrong without a store call of its own."""
-_FAULTS = DECISIONS | {mishap.name.lower() for mishap in Mishap}
+_FAULTS = DECISIONS | {fault.name.lower() for fault in FaultKind}
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Task:
         """
         arguments = ["replay", str(self.seed)]
         if self.script is not None:
-            arguments += ["--faults", shown_script(self.script)]
+            arguments += ["--faults", format_script(self.script)]
         if self.scenario is not None:
-            drawn = Scenario.drawn(chance(self.seed, "scenario"))
+            drawn = Scenario.draw(random_stream(self.seed, "scenario"))
             arguments += [part for change in self.scenario.changes_from(drawn) for part in ("--set", change)]
         return f"python -m lakestate.testing.simulation {shlex.join(arguments)}"
 
@@ -106,7 +106,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._code = own_code()
+        self._code = package_digest()
         self._done: set[int] = set()
         self.total = Sweep()
         # Opened for writing too: an hour later would be late to find that it cannot be.
@@ -167,7 +167,7 @@ class _Entry(msgspec.Struct):
 
 
 @cache
-def own_code() -> str:
+def package_digest() -> str:
     """The digest of this package, taken once: a process goes on with what it has, whatever is edited."""
     return code_digest(Path(lakestate.__file__).parent)
 
@@ -219,11 +219,11 @@ def run_tasks(tasks: list[Task]) -> Sweep:
     for task in tasks:
         started_s = time.process_time()
         result = run_seed(task.seed, scenario=task.scenario, script=task.script)
-        total.add(_summed(task, result, time.process_time() - started_s))
+        total.add(_sweep_of(task, result, time.process_time() - started_s))
     return total
 
 
-def _summed(task: Task, result: RunResult, cpu_s: float) -> Sweep:
+def _sweep_of(task: Task, result: RunResult, cpu_s: float) -> Sweep:
     failed = [] if result.violation is None else [(task, str(result.violation))]
     is_scripted = task.script is not None
     return Sweep(1, result.steps, result.crashes, result.counts, failed, cpu_s, is_scripted)

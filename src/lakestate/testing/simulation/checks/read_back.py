@@ -16,16 +16,16 @@ from lakestate.operators.operator import state_tables
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.global_keyed.view import GlobalKeyedView
 from lakestate.tables.manager import TableManager
-from lakestate.testing.simulation.cluster import JOB_ID
+from lakestate.testing.simulation.cluster.engine import JOB_ID
+from lakestate.testing.simulation.cluster.process import Process, SimulatedBackend
+from lakestate.testing.simulation.cluster.world import World
 from lakestate.testing.simulation.job import Row, SimulatedJob
-from lakestate.testing.simulation.process import Process, SimulatedBackend
-from lakestate.testing.simulation.world import World
 
 Rows = list[dict[str, Any]]
 NEWEST_VERSION = 2
 
 
-def restored_state(world: World, epoch: Epoch, parallelism: int) -> dict[str, Rows]:
+def restore_state(world: World, epoch: Epoch, parallelism: int) -> dict[str, Rows]:
     """All tables of an epoch, read from the store itself, without faults."""
     process = Process(world, "oracle", "oracle")
     return read_state(world.job, SimulatedBackend(process, world.state), epoch, parallelism)
@@ -54,7 +54,7 @@ def _rows_of(view: Any, index: int) -> Rows:
     return [row for batch in scanned for row in batch.to_pylist()]
 
 
-def same_rows(job: SimulatedJob, found: Sequence[Row], expected: Sequence[Row]) -> str | None:
+def row_difference(job: SimulatedJob, found: Sequence[Row], expected: Sequence[Row]) -> str | None:
     """What differs, or None."""
     have, want = Counter(job.comparable(found)), Counter(job.comparable(expected))
     if have == want:

@@ -17,14 +17,14 @@ from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch
 from lakestate.runtime.sink_step import sink_clean_up, sink_committer
 from lakestate.tables.contract import CompactedFiles, Table
-from lakestate.testing.simulation.chance import chance
-from lakestate.testing.simulation.cluster import JOB_ID, SOURCE, Cluster, sinks_of
-from lakestate.testing.simulation.objects import SimulatedObjects
-from lakestate.testing.simulation.oracle import read_state, same_rows
-from lakestate.testing.simulation.process import HOUR_MS, ActorExecutor, Process, SimulatedBackend
-from lakestate.testing.simulation.scheduler import Actor
-from lakestate.testing.simulation.watch import MOMENTS
-from lakestate.testing.simulation.world import World
+from lakestate.testing.simulation.checks.monitor import AWAITABLE_WRITES
+from lakestate.testing.simulation.checks.read_back import read_state, row_difference
+from lakestate.testing.simulation.cluster.engine import JOB_ID, SOURCE, Cluster, sinks_of
+from lakestate.testing.simulation.cluster.process import HOUR_MS, ActorExecutor, Process, SimulatedBackend
+from lakestate.testing.simulation.cluster.scheduler import Actor
+from lakestate.testing.simulation.cluster.world import World
+from lakestate.testing.simulation.random_streams import random_stream
+from lakestate.testing.simulation.stores.objects import SimulatedObjects
 
 TAGS_EACH = 3
 IMPATIENCE_MS = 2_000
@@ -45,7 +45,7 @@ class Driver:
         version = 2 if scenario.upgrade_at is not None and number > scenario.upgrade_at else 1
         self._version = version
         world.newest_version = max(version, world.newest_version)
-        if version == 2 and world.watch.published:
+        if version == 2 and world.monitor.published:
             world.counts["upgraded"] += 1
         self._cluster = Cluster(world, self._process, parallelism, version)
         self._backend = SimulatedBackend(self._process, self._process.client(world.state))
@@ -61,7 +61,7 @@ class Driver:
             {sink_id: sink_committer(sink) for sink_id, sink in sinks.items()},
             timed_sources=(SOURCE,) if world.job.event_time else (),
             settings=DriverSettings(RetentionPolicy(scenario.keep_epochs), scenario.compaction),
-            compactor=self._compacted,
+            compactor=self._compact,
             clean_up=sink_clean_up(sinks, JOB_ID),
             upkeep_executor=ActorExecutor(self._process),
         )
@@ -76,11 +76,11 @@ class Driver:
         except FencedError as fenced:
             self._world.note(f"{self._process.name} is fenced: {fenced}")
             self._world.counts["drivers fenced"] += 1
-            if not self._world.watch.is_overtaken(self._process):
+            if not self._world.monitor.is_overtaken(self._process):
                 self._world.fail("only a driver that was overtaken is fenced", fenced)
             raise
         except Exception as error:
-            self._world.judge(self._process, error, is_older=self._version < self._world.newest_version)
+            self._world.check_error(self._process, error, is_older=self._version < self._world.newest_version)
             raise
 
     def _run_epoch(self) -> None:
@@ -94,7 +94,7 @@ class Driver:
             then_stop=stop == len(world.job.rows),
         )
 
-    def _compacted(
+    def _compact(
         self, manifest: Manifest, operator_id: str, claim: GenerationRecord
     ) -> dict[int, tuple[CompactedFiles, ...]]:
         policy = self._world.scenario.compaction or CompactionPolicy()
@@ -105,12 +105,12 @@ class Driver:
         return {index: done.of_subtask(index) for index in range(self._cluster.steps[operator_id])}
 
 
-def supervise(world: World) -> None:
+def run_supervisor(world: World) -> None:
     """Start drivers, sometimes too many of them; at last one without faults, until all is done."""
     scenario = world.scenario
     for number in range(1, scenario.drivers + 1):
         driver = world.scheduler.spawn(f"driver {number}", Driver(world, number).run)
-        if world.faults.happens(scenario.rates.second_driver):
+        if world.faults.should_happen(scenario.rates.second_driver):
             _wait_impatiently(world, driver)
         else:
             patience_ms = scenario.patience_min * 60_000
@@ -124,7 +124,7 @@ def supervise(world: World) -> None:
         world.scheduler.wait(lambda: driver.done, 20 * HOUR_MS)  # noqa: B023 - used at once
         if driver.error is not None:
             world.note(f"driver {number}: {driver.error}")
-        if world.watch.is_drained and driver.error is None:
+        if world.monitor.is_drained and driver.error is None:
             return
         if scenario.loses_part and isinstance(driver.error, NotFoundError | CorruptionError | ValueError):
             world.counts[REFUSED] += 1
@@ -137,15 +137,15 @@ def _wait_impatiently(world: World, driver: Actor) -> None:
     if world.work.random() < 0.5:
         world.scheduler.wait(lambda: driver.done, int(world.work.random() * IMPATIENCE_MS))
         return
-    watch = world.watch
-    watch.await_moment(world.work.choice(MOMENTS), world.work.randint(1, 4))
-    world.scheduler.wait(lambda: driver.done or watch.is_moment, 2 * HOUR_MS)
+    monitor = world.monitor
+    monitor.await_write(world.work.choice(AWAITABLE_WRITES), world.work.randint(1, 4))
+    world.scheduler.wait(lambda: driver.done or monitor.has_awaited_write, 2 * HOUR_MS)
 
 
-def tag_now_and_then(world: World, number: int) -> None:
+def run_tagger(world: World, number: int) -> None:
     """Tag epochs at some moments, the oldest rather than others, and let go of them later."""
     # A stream of its own: without taggers, everybody else draws what they drew with them.
-    random = chance(world.seed, f"tagger {number}")
+    random = random_stream(world.seed, f"tagger {number}")
     for again in range(TAGS_EACH):
         world.scheduler.sleep(int(random.random() * 3_000))
         _tag(world, Process(world, f"t{number}x{again}", "somewhere"), random)
@@ -159,47 +159,47 @@ def _tag(world: World, process: Process, random: Random) -> None:
         if not epochs:
             return
         tag = create_tag(job, name, random.choice([epochs[0], epochs[0], *epochs]), process)
-        world.watch.tag_is_kept(name, tag.epoch)
+        world.monitor.on_tag_acknowledged(name, tag.epoch)
         world.counts["tags"] += 1
         if random.random() < 0.5:
             world.scheduler.sleep(int(random.random() * random.choice([2_000, 2 * HOUR_MS])))
-            world.watch.tag_is_given_up(name)
+            world.monitor.on_tag_released(name)
             delete_tag(job, name)
     except (NotFoundError, ConflictError):
         world.note(f"{process.name} comes too late for its tag")
     except Exception as error:  # noqa: BLE001 - judged
-        world.judge(process, error, is_zombie=True)
+        world.check_error(process, error, is_zombie=True)
 
 
-def read_now_and_then(world: World, number: int) -> None:
+def run_reader(world: World, number: int) -> None:
     """Open an epoch while retention may be at it: exact state, or a clear refusal."""
-    random = chance(world.seed, f"reader {number}")
+    random = random_stream(world.seed, f"reader {number}")
     world.scheduler.sleep(int(random.random() * 4_000))
     process = Process(world, f"r{number}", "somewhere")
     client = process.client(world.state)
-    job, watch = SimulatedObjects(client, JOB_ID), world.watch
+    job, monitor = SimulatedObjects(client, JOB_ID), world.monitor
     epoch: Epoch | None = None
     try:
         epochs = job.list_epochs()
         if not epochs:
             return
         epoch = random.choice(epochs)
-        promised = watch.published.get(epoch)
+        promised = monitor.published.get(epoch)
         found = read_state(world.job, SimulatedBackend(process, client), epoch, random.randint(1, 3))
         if promised is not None:
             rows = world.job.rows[: promised.offset]
             for table, want in (world.job.state(rows, promised.manifest.watermark_us) or {}).items():
-                difference = same_rows(world.job, found[table], want)
+                difference = row_difference(world.job, found[table], want)
                 if difference:
                     world.fail("a reader sees exactly the epoch", f"{table} of {epoch}: {difference}")
             world.counts["reads"] += 1
     except (NotFoundError, CorruptionError) as gone:
         world.note(f"{process.name}: {gone}")
         # What is retained now was so all the time.
-        if epoch in watch.retained():
+        if epoch in monitor.retained_epochs():
             world.fail("a retained epoch can be read", gone)
     except Exception as error:  # noqa: BLE001 - judged
-        world.judge(process, error, is_zombie=True)
+        world.check_error(process, error, is_zombie=True)
 
 
 def _is_drained(world: World, parent: Manifest | None) -> bool:

@@ -1,4 +1,4 @@
-"""`Watch`: sees every change of the stores at the moment it happens, and knows what may not be.
+"""`Monitor`: sees every change of the stores at the moment it happens, and knows what may not be.
 
 It keeps its own account of what is published, referenced, tagged and visible, read from the bytes
 themselves, so that a bug in the code that decides about them cannot hide itself.
@@ -17,13 +17,13 @@ from lakestate.protocol.paths import ObjectKind, ObjectName, parse_object_name
 from lakestate.protocol.records import BoundaryRecord, GenerationRecord, TagRecord
 from lakestate.protocol.values import Epoch
 from lakestate.testing.faults import Operation
-from lakestate.testing.simulation.chance import chance
-from lakestate.testing.simulation.cluster import JOB_ID
-from lakestate.testing.simulation.objects import SimulatedObjects
-from lakestate.testing.simulation.oracle import output_rows, restored_state, same_rows
-from lakestate.testing.simulation.process import Process
-from lakestate.testing.simulation.store import SimulatedStore
-from lakestate.testing.simulation.world import FOREIGN, World
+from lakestate.testing.simulation.checks.read_back import output_rows, restore_state, row_difference
+from lakestate.testing.simulation.cluster.engine import JOB_ID
+from lakestate.testing.simulation.cluster.process import Process
+from lakestate.testing.simulation.cluster.world import FOREIGN, World
+from lakestate.testing.simulation.random_streams import random_stream
+from lakestate.testing.simulation.stores.objects import SimulatedObjects
+from lakestate.testing.simulation.stores.store import SimulatedStore
 
 _PREFIX = f"{JOB_ID}/"
 _IMMUTABLE = frozenset(
@@ -32,7 +32,7 @@ _IMMUTABLE = frozenset(
 
 
 OUTPUT = "OUTPUT"
-MOMENTS = ("MANIFEST", "EPOCH_RECORD", "COMMITTED", "BOUNDARY", "SUBTASK_METADATA", OUTPUT)
+AWAITABLE_WRITES = ("MANIFEST", "EPOCH_RECORD", "COMMITTED", "BOUNDARY", "SUBTASK_METADATA", OUTPUT)
 """Writes between which a protocol is most easily caught unawares."""
 
 
@@ -50,13 +50,13 @@ class PublishedEpoch:
         return int(self.manifest.sources[0].offsets)
 
 
-class Watch:
+class Monitor:
     """The observer of both stores."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._objects = SimulatedObjects(world.state, JOB_ID)
-        self._checks = chance(world.seed, "checks")
+        self._checks = random_stream(world.seed, "checks")
         self.published: dict[Epoch, PublishedEpoch] = {}
         self.fence = 0
         self.oldest = 0
@@ -68,10 +68,10 @@ class Watch:
         self._files_of: dict[str, tuple[str, ...]] = {}
         """What a metadata object names: read once, since a name has one content for ever."""
         self._visible: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in world.outputs}
-        self._moment: tuple[str, int] | None = None
+        self._awaited_write: tuple[str, int] | None = None
         for store in (world.state, *world.outputs.values()):
             store.observer = self
-        world.watch = self
+        world.monitor = self
 
     @property
     def newest(self) -> PublishedEpoch | None:
@@ -91,27 +91,27 @@ class Watch:
         """All rows of a sink's output that readers see."""
         return [row for rows in self._visible[sink_id].values() for row in rows]
 
-    def await_moment(self, kind: str, nth: int) -> None:
-        """From here on wait for the nth write of a kind of object, one of `MOMENTS`."""
-        self._moment = (kind, nth)
+    def await_write(self, kind: str, nth: int) -> None:
+        """From here on wait for the nth write of a kind of object, one of `AWAITABLE_WRITES`."""
+        self._awaited_write = (kind, nth)
 
     @property
-    def is_moment(self) -> bool:
+    def has_awaited_write(self) -> bool:
         """Whether what was waited for has come."""
-        return self._moment is None
+        return self._awaited_write is None
 
-    def retained(self) -> list[Epoch]:
+    def retained_epochs(self) -> list[Epoch]:
         """The epochs that must be restorable now."""
         kept = {*self._tags.values(), *self._kept_tags.values()}
         return sorted(epoch for epoch in self.published if epoch >= self.oldest or epoch in kept)
 
-    def tag_is_kept(self, name: str, epoch: Epoch) -> None:
+    def on_tag_acknowledged(self, name: str, epoch: Epoch) -> None:
         """Somebody was told that a tag keeps an epoch."""
         self._kept_tags[name] = epoch
         if epoch not in self.published:
             self._world.fail("a tag that was acknowledged keeps its epoch", f"{name}: epoch {epoch}")
 
-    def tag_is_given_up(self, name: str) -> None:
+    def on_tag_released(self, name: str) -> None:
         """Its owner is about to delete it."""
         del self._kept_tags[name]
 
@@ -124,39 +124,39 @@ class Watch:
         if store is self._world.state and operation is not Operation.DELETE:
             self._world.scheduler.current.fence_known = self.fence
 
-    def written(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
+    def on_write(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
         """Judge what was written. Whoever wrote it does not see an error of ours."""
         try:
-            self._judge_written(store, path, data, before)
+            self._check_write(store, path, data, before)
         except LakestateError as error:
             self._world.fail("what is written can be read", f"{path}: {error}")
 
-    def _judge_written(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
+    def _check_write(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
         if store is not self._world.state:
-            self._shown(store.name, path, data, before)
-            self._come(OUTPUT)
+            self._on_output(store.name, path, data, before)
+            self._count_awaited_write(OUTPUT)
             return
         name = parse_object_name(path.removeprefix(_PREFIX))
-        self._come(name.kind.name)
+        self._count_awaited_write(name.kind.name)
         if name.kind in _IMMUTABLE and before is not None and before != data:
             self._world.fail("a name is never used for two contents", path)
         match name.kind:
             case ObjectKind.FENCE:
-                self._claimed(data, path)
+                self._on_claim(data, path)
             case ObjectKind.BOUNDARY:
-                self._advanced(data, path)
+                self._on_boundary(data, path)
             case ObjectKind.MANIFEST:
                 self._fence_at_manifest.setdefault(name.path, self.fence)
             case ObjectKind.EPOCH_RECORD if before is None:
-                self._publish(name, data)
+                self._on_publish(name, data)
             case ObjectKind.COMMITTED:
-                self._committed(name)
+                self._on_commit_marker(name)
             case ObjectKind.TAG:
                 tag = TagRecord.decode(data, path, JOB_ID)
                 if tag.epoch >= self.oldest:
                     self._tags[name.path] = tag.epoch
 
-    def deleted(self, store: SimulatedStore, path: str) -> None:
+    def on_delete(self, store: SimulatedStore, path: str) -> None:
         """Judge what was deleted."""
         if path == FOREIGN:
             self._world.fail("nothing of another job is touched", path)
@@ -169,17 +169,17 @@ class Watch:
             self._tags.pop(name.path, None)
             return
         self._check_fence("delete", path)
-        for epoch in self.retained():
+        for epoch in self.retained_epochs():
             if name.path in self.published[epoch].needs:
                 self._world.fail("no object that a retained epoch needs is deleted", f"{path} of {epoch}")
         if name.kind is ObjectKind.EPOCH_RECORD and name.epoch in self.published:
             del self.published[name.epoch]
             self._world.counts["epochs collected"] += 1
 
-    def _come(self, kind: str) -> None:
-        if self._moment is not None and self._moment[0] == kind:
-            nth = self._moment[1] - 1
-            self._moment = (kind, nth) if nth else None
+    def _count_awaited_write(self, kind: str) -> None:
+        if self._awaited_write is not None and self._awaited_write[0] == kind:
+            nth = self._awaited_write[1] - 1
+            self._awaited_write = (kind, nth) if nth else None
             if not nth:
                 self._world.scheduler.interrupt()
 
@@ -189,19 +189,19 @@ class Watch:
         promised = self.published[epoch]
         parallelism = self._checks.choice((1, 1, 2, 3, 4))
         try:
-            found = restored_state(world, epoch, parallelism)
+            found = restore_state(world, epoch, parallelism)
         except LakestateError as error:
             world.fail("every retained epoch can be restored", f"epoch {epoch} at {parallelism}: {error}")
         expected = job.state(job.rows[: promised.offset], promised.manifest.watermark_us)
         for table, rows in (expected or {}).items():
-            difference = same_rows(job, found[table], rows)
+            difference = row_difference(job, found[table], rows)
             if difference:
                 where = f"table {table} of epoch {epoch} at parallelism {parallelism}"
                 world.fail("every retained epoch has exactly the oracle's state", f"{where}: {difference}")
         world.counts["epochs restored"] += 1
         return found
 
-    def _claimed(self, data: bytes, path: str) -> None:
+    def _on_claim(self, data: bytes, path: str) -> None:
         generation = int(GenerationRecord.decode(data, path, JOB_ID).generation)
         if generation <= self.fence:
             self._world.fail("generations only rise", f"{generation} after {self.fence}")
@@ -209,7 +209,7 @@ class Watch:
         if self._world.acting is not None:
             self._world.acting.generation = generation
 
-    def _advanced(self, data: bytes, path: str) -> None:
+    def _on_boundary(self, data: bytes, path: str) -> None:
         oldest = BoundaryRecord.decode(data, path, JOB_ID).oldest
         if oldest < self.oldest:
             self._world.fail("the retention boundary only advances", f"{oldest} after {self.oldest}")
@@ -231,7 +231,7 @@ class Watch:
             found = f"{acting.name} could know of generation {known}: {act} {path}"
             self._world.fail("a fenced driver changes nothing", found)
 
-    def _publish(self, name: ObjectName, data: bytes) -> None:
+    def _on_publish(self, name: ObjectName, data: bytes) -> None:
         assert name.epoch is not None
         epoch = name.epoch
         if epoch < self.oldest:
@@ -282,11 +282,11 @@ class Watch:
         if _parallelism(found.manifest) != _parallelism(before.manifest):
             self._world.counts["rescaled"] += 1
 
-    def _committed(self, name: ObjectName) -> None:
+    def _on_commit_marker(self, name: ObjectName) -> None:
         if name.epoch is not None and name.epoch >= self.oldest and name.epoch not in self.published:
             self._world.fail("nothing is committed before it is published", name.path)
 
-    def _shown(self, sink_id: str, path: str, data: bytes, before: bytes | None) -> None:
+    def _on_output(self, sink_id: str, path: str, data: bytes, before: bytes | None) -> None:
         """New output: every row of it is expected, and none is there twice."""
         if path.startswith("_"):
             return

@@ -28,17 +28,17 @@ from lakestate.storage.store import (
     Swapped,
     Version,
 )
-from lakestate.testing.simulation.store_uploads import SimulatedUploads
+from lakestate.testing.simulation.stores.uploads import SimulatedUploads
 
 
 class Observer(Protocol):
     """Is told about every change, after it happened."""
 
-    def written(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
+    def on_write(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
         """An object was created or replaced."""
         ...
 
-    def deleted(self, store: SimulatedStore, path: str) -> None:
+    def on_delete(self, store: SimulatedStore, path: str) -> None:
         """An object that was there is gone."""
         ...
 
@@ -69,7 +69,7 @@ class SimulatedStore:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Within one process, as everything here: a copy is the newest store of that name.
-        return (_named, (self.name,))
+        return (_store_named, (self.name,))
 
     def __repr__(self) -> str:
         return f"SimulatedStore({self.url!r})"
@@ -84,12 +84,12 @@ class SimulatedStore:
         before = self._objects.get(path if path in self._objects else require_path(path))
         self._objects[path] = (StoredObject(bytes(data), Version(str(next(self._versions)))), self.now_ms())
         if self.observer is not None:
-            self.observer.written(self, path, bytes(data), None if before is None else before[0].data)
+            self.observer.on_write(self, path, bytes(data), None if before is None else before[0].data)
         return self.head(path)
 
     def get(self, path: str) -> StoredObject:
         """The whole object."""
-        return self._found(path)[0]
+        return self._get_entry(path)[0]
 
     def get_range(self, path: str, span: ByteRange) -> bytes:
         """A part of the object."""
@@ -107,7 +107,7 @@ class SimulatedStore:
 
     def head(self, path: str) -> ObjectInfo:
         """What is known about the object."""
-        stored, modified_ms = self._found(path)
+        stored, modified_ms = self._get_entry(path)
         return ObjectInfo(path, len(stored.data), modified_ms, stored.version)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
@@ -125,7 +125,7 @@ class SimulatedStore:
         """Delete the objects."""
         for path in paths:
             if self._objects.pop(require_path(path), None) is not None and self.observer is not None:
-                self.observer.deleted(self, path)
+                self.observer.on_delete(self, path)
 
     def create(self, path: str, data: Data) -> CreateOutcome:
         """Write the object only if there is none."""
@@ -147,7 +147,7 @@ class SimulatedStore:
         """Whether there is such an object."""
         return path in self._objects
 
-    def _found(self, path: str) -> tuple[StoredObject, int]:
+    def _get_entry(self, path: str) -> tuple[StoredObject, int]:
         found = self._objects.get(path)
         if found is None:
             require_path(path)
@@ -155,5 +155,5 @@ class SimulatedStore:
         return found
 
 
-def _named(name: str) -> SimulatedStore:
+def _store_named(name: str) -> SimulatedStore:
     return _STORES[name]

@@ -43,7 +43,7 @@ class Flaw:
     consequence: str = ""
 
 
-class Ledger:
+class Audit:
     """What is known of the objects of a job."""
 
     def __init__(self, objects: JobObjects) -> None:
@@ -55,13 +55,13 @@ class Ledger:
         self._epochs: dict[str, set[Epoch]] = {}
         self._users: dict[str, set[str]] = {}
 
-    def read(self, path: str, size_bytes: int) -> None:
+    def count_read(self, path: str, size_bytes: int) -> None:
         """An object was read."""
         with self._lock:
             self.checked[parse_object_name(path).kind.value] += 1
             self.bytes_read += size_bytes
 
-    def blame(self, path: str, flaw: Flaw) -> None:
+    def add_flaw(self, path: str, flaw: Flaw) -> None:
         """Something is wrong with an object."""
         with self._lock:
             known = self._flaws.setdefault(path, [])
@@ -73,11 +73,11 @@ class Ledger:
         """True if nothing is wrong with any object so far."""
         return not self._flaws
 
-    def forgive(self, path: str) -> None:
+    def clear_flaws(self, path: str) -> None:
         """What was wrong with an object is right by now."""
         self._flaws.pop(path, None)
 
-    def flawed(self, kind: ObjectKind) -> list[str]:
+    def flawed_paths(self, kind: ObjectKind) -> list[str]:
         """The objects of a kind that something is wrong with."""
         return [path for path in self._flaws if parse_object_name(path).kind is kind]
 
@@ -85,17 +85,17 @@ class Ledger:
         """Whether anything is wrong with an object."""
         return path in self._flaws
 
-    def needed_by_epoch(self, path: str, epoch: Epoch) -> None:
+    def add_epoch_dependency(self, path: str, epoch: Epoch) -> None:
         """Restoring an epoch needs an object."""
         with self._lock:
             self._epochs.setdefault(path, set()).add(epoch)
 
-    def needed_by_object(self, path: str, user: str) -> None:
+    def add_object_dependency(self, path: str, user: str) -> None:
         """Whoever needs the object `user` needs this one."""
         with self._lock:
             self._users.setdefault(path, set()).add(user)
 
-    def needed(self) -> frozenset[str]:
+    def referenced_paths(self) -> frozenset[str]:
         """All objects that something refers to."""
         return frozenset((*self._epochs, *self._users))
 
@@ -104,26 +104,26 @@ class Ledger:
         direct = self._epochs.get(path, set())
         return frozenset(direct.union(*(self._epochs.get(user, ()) for user in self._users.get(path, ()))))
 
-    def verified(self, ref: ObjectRef) -> bytes | None:
+    def read_verified(self, ref: ObjectRef) -> bytes | None:
         """The bytes of a referenced object; None, and a flaw, if they are not what the reference says."""
         try:
             data = self.objects.store.get(self.objects.store_path(ref.path)).data
         except NotFoundError:
-            self.blame(ref.path, Flaw(Problem.MISSING, expected=f"{ref.size_bytes} bytes"))
+            self.add_flaw(ref.path, Flaw(Problem.MISSING, expected=f"{ref.size_bytes} bytes"))
             return None
-        self.read(ref.path, len(data))
+        self.count_read(ref.path, len(data))
         flaw = _flaw_of_bytes(data, ref)
         if flaw is not None:
-            self.blame(ref.path, flaw)
+            self.add_flaw(ref.path, flaw)
             return None
         return data
 
-    def attempt(self, path: str, act: Callable[[], T], consequence: str = "") -> T | None:
+    def try_read(self, path: str, act: Callable[[], T], consequence: str = "") -> T | None:
         """What `act` gives; None, and a flaw of the object, if it cannot be read."""
         try:
             return act()
         except STATE_ERRORS as error:
-            self.blame(path, replace(flaw_of(error), consequence=consequence))
+            self.add_flaw(path, replace(flaw_of(error), consequence=consequence))
             return None
 
     def findings(self, retained: Collection[Epoch]) -> Iterable[Finding]:
@@ -142,14 +142,14 @@ class Ledger:
                     consequence=flaw.consequence,
                 )
 
-    def forget_unless_needed(self, retained: Collection[Epoch]) -> None:
+    def drop_flaws_of_collected(self, retained: Collection[Epoch]) -> None:
         """Drop flaws of objects that only epochs needed which have been collected in the meantime."""
         for path in list(self._flaws):
             epochs = self.epochs_of(path)
             if epochs and epochs.isdisjoint(retained):
                 del self._flaws[path]
 
-    def hides_references(self) -> bool:
+    def may_hide_references(self) -> bool:
         """Whether something cannot be read that may name further objects."""
         return any(
             parse_object_name(path).kind in _NAMES_OTHERS

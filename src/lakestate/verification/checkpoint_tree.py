@@ -27,12 +27,12 @@ from lakestate.protocol.metadata import (
 from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.records import EpochRecord
 from lakestate.protocol.values import Epoch, FileRef, Generation
-from lakestate.verification.ledger import Flaw, Ledger
+from lakestate.verification.audit import Audit, Flaw
 from lakestate.verification.report import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class NamedFile:
+class ReferencedFile:
     """A data file as metadata names it, and the table it belongs to."""
 
     file: FileRef
@@ -41,7 +41,7 @@ class NamedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _MetadataFacts:
     """What stays in memory of a metadata object that was read."""
 
     operator_id: str
@@ -55,32 +55,32 @@ class _Known:
     summary: StateSummary
 
 
-class Tree:
+class CheckpointTree:
     """What the retained epochs lead to."""
 
-    def __init__(self, ledger: Ledger, threads: Executor) -> None:
-        self._ledger = ledger
+    def __init__(self, audit: Audit, threads: Executor) -> None:
+        self._audit = audit
         self._threads = threads
-        self._metadata: dict[str, _Known | None] = {}
+        self._metadata: dict[str, _MetadataFacts | None] = {}
         self._lock = threading.Lock()
-        self.files: dict[str, NamedFile] = {}
+        self.files: dict[str, ReferencedFile] = {}
 
     def read_epoch(self, record: EpochRecord) -> Manifest | None:
         """Read what an epoch's record leads to, but for the data files."""
-        ledger, path = self._ledger, record.manifest.path
-        ledger.needed_by_epoch(ledger.objects.paths.epoch_record(record.epoch), record.epoch)
-        ledger.needed_by_epoch(path, record.epoch)
-        data = ledger.verified(record.manifest)
+        audit, path = self._audit, record.manifest.path
+        audit.add_epoch_dependency(audit.objects.paths.epoch_record(record.epoch), record.epoch)
+        audit.add_epoch_dependency(path, record.epoch)
+        data = audit.read_verified(record.manifest)
         if data is None:
             return None
-        job, shown = ledger.objects.job_id, ledger.objects.url_of(path)
-        manifest = ledger.attempt(path, lambda: decode_manifest(data, shown, job))
+        job, shown = audit.objects.job_id, audit.objects.url_of(path)
+        manifest = audit.try_read(path, lambda: decode_manifest(data, shown, job))
         if manifest is None:
             return None
         for flaw in _manifest_flaws(manifest, record):
-            ledger.blame(path, flaw)
+            audit.add_flaw(path, flaw)
         for sink in manifest.sinks:
-            ledger.attempt(path, partial(decode_pre_commits, sink.data, shown))
+            audit.try_read(path, partial(decode_pre_commits, sink.data, shown))
         entries = [(operator, entry) for operator in manifest.operators for entry in operator.subtasks]
         for _ in self._threads.map(lambda item: self._read_entry(path, manifest, *item), entries):
             pass
@@ -89,8 +89,8 @@ class Tree:
     def _read_entry(
         self, manifest_path: str, manifest: Manifest, operator: OperatorEntry, entry: SubtaskEntry
     ) -> None:
-        path, ledger = entry.metadata.path, self._ledger
-        ledger.needed_by_epoch(path, manifest.epoch)
+        path, audit = entry.metadata.path, self._audit
+        audit.add_epoch_dependency(path, manifest.epoch)
         with self._lock:
             is_known = path in self._metadata
         if not is_known:
@@ -101,26 +101,26 @@ class Tree:
         known = self._metadata[path]
         if known is not None:
             for flaw in _entry_flaws(known, manifest, operator, entry):
-                ledger.blame(manifest_path, flaw)
+                audit.add_flaw(manifest_path, flaw)
 
-    def _read_metadata(self, entry: SubtaskEntry) -> _Known | None:
-        ledger, ref = self._ledger, entry.metadata
-        data = ledger.verified(ref)
+    def _read_metadata(self, entry: SubtaskEntry) -> _MetadataFacts | None:
+        audit, ref = self._audit, entry.metadata
+        data = audit.read_verified(ref)
         if data is None:
             return None
-        shown = ledger.objects.url_of(ref.path)
-        metadata = ledger.attempt(ref.path, lambda: decode_subtask(data, shown, ledger.objects.job_id))
+        shown = audit.objects.url_of(ref.path)
+        metadata = audit.try_read(ref.path, lambda: decode_subtask(data, shown, audit.objects.job_id))
         if metadata is None:
             return None
-        for flaw in ledger.attempt(ref.path, lambda: list(_metadata_flaws(metadata))) or ():
-            ledger.blame(ref.path, flaw)
+        for flaw in audit.try_read(ref.path, lambda: list(_metadata_flaws(metadata))) or ():
+            audit.add_flaw(ref.path, flaw)
         for table in metadata.tables:
             config = metadata.config(table.table)
             for file in table.files if config is not None else ():
                 assert config is not None
-                self._name_file(ref.path, NamedFile(_whole(file), config, metadata.operator_id))
+                self._add_file(ref.path, ReferencedFile(_whole(file), config, metadata.operator_id))
         files = [file for table in metadata.tables for file in table.files]
-        return _Known(
+        return _MetadataFacts(
             metadata.operator_id,
             metadata.subtask_index,
             metadata.parallelism,
@@ -134,17 +134,17 @@ class Tree:
             ),
         )
 
-    def _name_file(self, user: str, named: NamedFile) -> None:
+    def _add_file(self, user: str, named: ReferencedFile) -> None:
         path = named.file.path
-        self._ledger.needed_by_object(path, user)
+        self._audit.add_object_dependency(path, user)
         with self._lock:
             known = self.files.setdefault(path, named)
             if named.config.state_version == named.file.state_version:
                 # The declaration that the file was written under says most about it.
                 self.files[path] = replace(known, config=named.config)
         if known.file != named.file:
-            found = f"{path} as {_described(named.file)}"
-            self._ledger.blame(user, Flaw(Problem.CONTRADICTION, found, _described(known.file)))
+            found = f"{path} as {_description(named.file)}"
+            self._audit.add_flaw(user, Flaw(Problem.CONTRADICTION, found, _description(known.file)))
 
 
 def _whole(file: FileRef) -> FileRef:
@@ -152,7 +152,7 @@ def _whole(file: FileRef) -> FileRef:
     return replace(file, valid_keys=ALL_KEYS, valid_from_us=None, unknown_fields=b"")
 
 
-def _described(file: FileRef) -> str:
+def _description(file: FileRef) -> str:
     return f"{file.size_bytes} bytes, xxh3 {file.checksum:016x}, {file.row_count} rows of epoch {file.epoch}"
 
 
@@ -174,7 +174,7 @@ def _manifest_flaws(manifest: Manifest, record: EpochRecord) -> Iterator[Flaw]:
 
 
 def _entry_flaws(
-    known: _Known, manifest: Manifest, operator: OperatorEntry, entry: SubtaskEntry
+    known: _MetadataFacts, manifest: Manifest, operator: OperatorEntry, entry: SubtaskEntry
 ) -> Iterator[Flaw]:
     """What a manifest says about a metadata object, and what the object says itself."""
     said = (operator.operator_id, entry.subtask_index, operator.parallelism, entry.key_range)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lakestate.testing.faults import Operation
-from lakestate.testing.simulation.faults import CallId, Mishap
+from lakestate.testing.simulation.campaigns.sweep import Task
+from lakestate.testing.simulation.faults import CallId, FaultKind
 from lakestate.testing.simulation.run import run_seed
 from lakestate.testing.simulation.scenario import EAGER, Scenario
-from lakestate.testing.simulation.sweep import Task
 
 SEED = 11
 SMALL = Scenario(
@@ -33,22 +33,22 @@ SMALL = Scenario(
 PAIRED = replace(SMALL, drivers=2, rows=4)
 """Two epochs, and two drivers that may die: small enough for every pair of calls."""
 
-CRASHES = (Mishap.CRASH_BEFORE, Mishap.CRASH_AFTER)
+CRASHES = (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER)
 
 
-def calls_of(script: dict[CallId, Mishap], scenario: Scenario = SMALL) -> dict[CallId, Operation]:
+def calls_of(script: dict[CallId, FaultKind], scenario: Scenario = SMALL) -> dict[CallId, Operation]:
     """The calls at which a run with these faults can go wrong."""
     result = run_seed(SEED, scenario=scenario, script=script)
     assert result.violation is None, result.violation
     return result.calls
 
 
-def single_faults(mishaps: Sequence[Mishap]) -> Iterator[Task]:
+def single_faults(kinds: Sequence[FaultKind]) -> Iterator[Task]:
     """One fault in one run, at every call, of each kind that can strike there."""
     for call, operation in calls_of({}).items():
-        for mishap in mishaps:
-            if mishap.can_strike(operation):
-                yield Task(SEED, SMALL, {call: mishap})
+        for fault in kinds:
+            if fault.can_strike(operation):
+                yield Task(SEED, SMALL, {call: fault})
 
 
 def pairs_of_crashes(scenario: Scenario, share: int = 1) -> Iterator[Task]:
@@ -56,9 +56,9 @@ def pairs_of_crashes(scenario: Scenario, share: int = 1) -> Iterator[Task]:
 
     A `share` of 10 takes every tenth first crash, and for each of those every tenth second one.
     """
-    firsts = [(call, mishap) for call in calls_of({}, scenario) for mishap in CRASHES]
-    for first, mishap in firsts[::share]:
-        later = list(calls_of({first: mishap}, scenario))
+    firsts = [(call, fault) for call in calls_of({}, scenario) for fault in CRASHES]
+    for first, fault in firsts[::share]:
+        later = list(calls_of({first: fault}, scenario))
         seconds = [(call, again) for call in later[later.index(first) + 1 :] for again in CRASHES]
         for second, again in seconds[::share]:
-            yield Task(SEED, scenario, {first: mishap, second: again})
+            yield Task(SEED, scenario, {first: fault, second: again})

@@ -18,12 +18,12 @@ from lakestate.storage.multipart.part_objects import PartObjectUploads
 from lakestate.storage.object_path import RESERVED
 from lakestate.storage.store import Data, MultipartUploads, ObjectInfo, ObjectStore, StoredObject
 from lakestate.testing.faults import FaultyStore, Operation, SimulatedCrash
-from lakestate.testing.simulation.faults import CallId, Mishap
-from lakestate.testing.simulation.objects import SimulatedObjects
-from lakestate.testing.simulation.store import SimulatedStore
+from lakestate.testing.simulation.faults import CallId, FaultKind
+from lakestate.testing.simulation.stores.objects import SimulatedObjects
+from lakestate.testing.simulation.stores.store import SimulatedStore
 
 if TYPE_CHECKING:
-    from lakestate.testing.simulation.world import World
+    from lakestate.testing.simulation.cluster.world import World
 
 Answer = TypeVar("Answer")
 HOUR_MS = 3_600_000
@@ -78,51 +78,53 @@ class Process:
         world = self.world
         world.scheduler.pause()
         self._check_alive()
-        mishap = world.faults.at(CallId(self.name, next(self._calls)), operation)
-        world.note_call(self, operation, path, mishap)
-        if mishap is Mishap.STALL or mishap is Mishap.NAP:
-            world.scheduler.sleep(HOUR_MS if mishap is Mishap.STALL else 60_000)
+        fault = world.faults.fault_at(CallId(self.name, next(self._calls)), operation)
+        world.note_call(self, operation, path, fault)
+        if fault is FaultKind.STALL or fault is FaultKind.NAP:
+            world.scheduler.sleep(HOUR_MS if fault is FaultKind.STALL else 60_000)
             self._check_alive()
-        elif mishap is Mishap.EXECUTOR_LOST:
+        elif fault is FaultKind.EXECUTOR_LOST:
             world.lose_host(self.host)
             self._check_alive()
-        elif mishap is not None:
-            return self._mishap(mishap, operation, path, lambda: self._acted(store, operation, act), act)
-        return self._acted(store, operation, act)
+        elif fault is not None:
+            return self._apply_fault(fault, operation, path, lambda: self._act(store, operation, act), act)
+        return self._act(store, operation, act)
 
-    def _acted(self, store: SimulatedStore, operation: Operation, act: Callable[[], Answer]) -> Answer:
+    def _act(self, store: SimulatedStore, operation: Operation, act: Callable[[], Answer]) -> Answer:
         self.world.acting = self
         answer = act()
         self.world.acting = None
-        self.world.watch.after_call(store, operation)
+        self.world.monitor.after_call(store, operation)
         return answer
 
-    def _mishap(
+    def _apply_fault(
         self,
-        mishap: Mishap,
+        fault: FaultKind,
         operation: Operation,
         path: str,
         act: Callable[[], Answer],
         request: Callable[[], Answer],
     ) -> Answer:
-        match mishap:
-            case Mishap.CRASH_BEFORE:
+        match fault:
+            case FaultKind.CRASH_BEFORE:
                 raise self.crash(f"before {operation.value} {path}")
-            case Mishap.CRASH_AFTER:
+            case FaultKind.CRASH_AFTER:
                 act()
                 raise self.crash(f"after {operation.value} {path}")
-            case Mishap.UNAVAILABLE:
+            case FaultKind.UNAVAILABLE:
                 raise StorageUnavailableError("503: the store asks to slow down", object_name=path)
-            case Mishap.TWICE:
+            case FaultKind.TWICE:
                 self.world.deliver_late(self, operation, path, request)
                 return act()
-            case Mishap.ANSWER_LOST:
+            case FaultKind.ANSWER_LOST:
                 act()
-            case Mishap.LATE:
+            case FaultKind.LATE:
                 self.world.deliver_late(self, operation, path, request)
-        raise self._lost(operation, path)
+        raise self._no_answer_error(operation, path)
 
-    def _lost(self, operation: Operation, path: str) -> StorageUnavailableError | OutcomeUnknownError:
+    def _no_answer_error(
+        self, operation: Operation, path: str
+    ) -> StorageUnavailableError | OutcomeUnknownError:
         # A client repeats what is idempotent until it gives up; then it may or may not have happened.
         if operation in _UNCONDITIONAL:
             return StorageUnavailableError("the store did not answer in time", object_name=path)
@@ -159,23 +161,23 @@ class _PartClient:
         return f"{self._store.url}/{path}"
 
     def put(self, path: str, data: Data) -> ObjectInfo:
-        return self._store.put(_hidden(path), data)
+        return self._store.put(_hidden_path(path), data)
 
     def get(self, path: str) -> StoredObject:
-        return self._store.get(_hidden(path))
+        return self._store.get(_hidden_path(path))
 
     def head(self, path: str) -> ObjectInfo:
-        return self._store.head(_hidden(path))
+        return self._store.head(_hidden_path(path))
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        for info in self._store.list(_hidden(prefix)):
+        for info in self._store.list(_hidden_path(prefix)):
             yield replace(info, path=info.path.replace(_HIDDEN, RESERVED, 1))
 
     def delete(self, paths: Sequence[str]) -> None:
-        self._store.delete_many(map(_hidden, paths))
+        self._store.delete_many(map(_hidden_path, paths))
 
 
-def _hidden(path: str) -> str:
+def _hidden_path(path: str) -> str:
     return path.replace(RESERVED, _HIDDEN, 1) if path.startswith(RESERVED) else path
 
 
@@ -230,10 +232,10 @@ class ActorExecutor(Executor):
             try:
                 failures = fn(*args, **kwargs)
                 for error in (failure.error for failure in failures if failure.error is not None):
-                    self._process.world.judge(self._process, error, is_beside=True)
+                    self._process.world.check_error(self._process, error, is_beside=True)
                 future.set_result(failures)
             except Exception as error:  # noqa: BLE001 - judged, and handed over
-                self._process.world.judge(self._process, error, is_beside=True)
+                self._process.world.check_error(self._process, error, is_beside=True)
                 future.set_exception(error)
             except SimulatedCrash as crash:
                 future.set_exception(crash)

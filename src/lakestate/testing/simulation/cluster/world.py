@@ -13,16 +13,16 @@ from lakestate.coordinator.job_driver import SupersededAttemptError
 from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, LakestateError
 from lakestate.storage.cache.run_cache import RunCache
 from lakestate.testing.faults import Operation
-from lakestate.testing.simulation.chance import chance
-from lakestate.testing.simulation.faults import FaultPlan, Mishap, Script
-from lakestate.testing.simulation.process import LATE_MS, Process
+from lakestate.testing.simulation.cluster.process import LATE_MS, Process
+from lakestate.testing.simulation.cluster.scheduler import Scheduler
+from lakestate.testing.simulation.faults import FaultKind, FaultPlan, Script
+from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.scenario import Scenario
-from lakestate.testing.simulation.scheduler import Scheduler
-from lakestate.testing.simulation.store import SimulatedStore
+from lakestate.testing.simulation.stores.store import SimulatedStore
 
 if TYPE_CHECKING:
+    from lakestate.testing.simulation.checks.monitor import Monitor
     from lakestate.testing.simulation.job import SimulatedJob
-    from lakestate.testing.simulation.watch import Watch
 
 STEPS_MAX = 60_000
 CACHE_BYTES = 50_000_000
@@ -43,7 +43,7 @@ class BrokenPromiseError(AssertionError):
 class World:
     """Everything that the actors of one run share."""
 
-    watch: Watch
+    monitor: Monitor
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class World:
         self.scenario = scenario
         self.job = job
         self.processes: list[Process] = []
-        self.work = chance(seed, "work")
-        self.scheduler = Scheduler(chance(seed, "turns"), scenario.switch_rate)
+        self.work = random_stream(seed, "work")
+        self.scheduler = Scheduler(random_stream(seed, "turns"), scenario.switch_rate)
         self.faults = FaultPlan(seed, scenario.rates, script)
         self.state = SimulatedStore("state", self._now_ms)
         self.outputs = {name: SimulatedStore(name, self._now_ms) for name in SINK_IDS[: scenario.sinks]}
@@ -90,13 +90,13 @@ class World:
         if self.trace is not None:
             self.trace.append(f"{self.scheduler.now_ms % 10**9:>9} {event}")
 
-    def note_call(self, process: Process, operation: Operation, path: str, mishap: Mishap | None) -> None:
+    def note_call(self, process: Process, operation: Operation, path: str, fault: FaultKind | None) -> None:
         """A store call begins."""
         self.steps += 1
-        if mishap is not None:
-            self.counts[mishap.name.lower()] += 1
+        if fault is not None:
+            self.counts[fault.name.lower()] += 1
         if self.trace is not None:
-            suffix = "" if mishap is None else f"  ** {mishap.value}"
+            suffix = "" if fault is None else f"  ** {fault.value}"
             self.note(f"{process.name:<12} {operation.value} {path}{suffix}")
         if self.steps > STEPS_MAX:
             self.fail("the job makes no progress", f"{STEPS_MAX} store calls and no end")
@@ -108,7 +108,7 @@ class World:
             self.note(f"VIOLATION {promise}: {found}")
         self.scheduler.stop()
 
-    def judge(
+    def check_error(
         self,
         process: Process,
         error: BaseException,
@@ -129,7 +129,7 @@ class World:
         is_stuck |= isinstance(error, ConflictError) and not is_beside
         # A driver whose attempts are mixed again and again gives up.
         is_stuck &= not isinstance(error, SupersededAttemptError)
-        is_excused = is_zombie or self.scenario.loses_part or self.watch.is_overtaken(process)
+        is_excused = is_zombie or self.scenario.loses_part or self.monitor.is_overtaken(process)
         is_excused |= is_older and isinstance(error, IncompatibleStateError)
         if is_stuck and not is_excused:
             self.fail("the driver that has the job cannot go on", f"{process.name}: {error}")

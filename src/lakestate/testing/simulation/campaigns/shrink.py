@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from lakestate.testing.simulation.chance import chance
-from lakestate.testing.simulation.faults import CallId, FaultRates, Mishap, Script
-from lakestate.testing.simulation.run import JobOf, RunResult, ledger_job, run_seed
+from lakestate.testing.simulation.campaigns.sweep import Task
+from lakestate.testing.simulation.faults import CallId, FaultKind, FaultRates, Script
+from lakestate.testing.simulation.random_streams import random_stream
+from lakestate.testing.simulation.run import JobFactory, RunResult, run_seed, user_counts_job
 from lakestate.testing.simulation.scenario import Scenario
-from lakestate.testing.simulation.sweep import Task
 
 RUNS_MAX = 200
 LAST_SHOWN = 20
@@ -59,36 +59,36 @@ class Failure:
         return Task(self.seed, self.scenario, self.script)
 
     def __str__(self) -> str:
-        return self.told(self.task.command)
+        return self.report(self.task.command)
 
-    def told(self, command: str, *remarks: str) -> str:
+    def report(self, command: str, *remarks: str) -> str:
         """All about it, with the command that repeats it."""
         lines = [f"seed {self.seed}: {self.result.violation}", f"replay: {command}", *remarks]
         lines += [] if self.is_repeatable else [NOT_REPEATABLE]
-        lines += [f"fault: {call}: {mishap.value}" for call, mishap in sorted(self.script.items())]
+        lines += [f"fault: {call}: {fault.value}" for call, fault in sorted(self.script.items())]
         return "\n".join([*lines, *_essential(self.result.trace)])
 
 
-def shrunk(
+def shrink(
     seed: int,
     scenario: Scenario | None = None,
     script: Script | None = None,
-    job_of: JobOf = ledger_job,
+    make_job: JobFactory = user_counts_job,
     found: RunResult | None = None,
 ) -> Failure:
     """The smallest failure of the same promise that can be found in a bounded number of runs.
 
     `found` is the failing run that the caller has seen, for jobs that may not fail again.
     """
-    smallest = whole = scenario or Scenario.drawn(chance(seed, "scenario"))
-    first = found or run_seed(seed, scenario=whole, script=script, job_of=job_of)
+    smallest = whole = scenario or Scenario.draw(random_stream(seed, "scenario"))
+    first = found or run_seed(seed, scenario=whole, script=script, make_job=make_job)
     assert first.violation is not None, f"seed {seed} does not fail"
     budget = iter(range(RUNS_MAX))
 
     def fails(scenario: Scenario, script: Script) -> bool:
         if next(budget, None) is None:
             return False
-        found = run_seed(seed, scenario=scenario, script=script, job_of=job_of).violation
+        found = run_seed(seed, scenario=scenario, script=script, make_job=make_job).violation
         assert first.violation is not None
         return found is not None and found.promise == first.violation.promise
 
@@ -108,7 +108,7 @@ def shrunk(
         if count < getattr(smallest, name) and fails(replace(smallest, **fewer), kept):
             smallest = replace(smallest, **fewer)
     kept = _fewer(kept, partial(fails, smallest))
-    result = run_seed(seed, scenario=smallest, script=kept, job_of=job_of, traced=True)
+    result = run_seed(seed, scenario=smallest, script=kept, make_job=make_job, traced=True)
     if result.violation is None:
         return Failure(seed, whole, first.struck, first, is_repeatable=False)
     return Failure(seed, smallest, kept, result)
@@ -146,7 +146,7 @@ def _counts(scenario: Scenario) -> Iterator[tuple[str, int]]:
         rows *= 2
 
 
-def _fewer(script: Script, fails: Callable[[dict[CallId, Mishap]], bool]) -> Script:
+def _fewer(script: Script, fails: Callable[[dict[CallId, FaultKind]], bool]) -> Script:
     """Leave faults out, many at a time and then one by one, as long as it still fails."""
     kept = list(script.items())
     size = max(1, len(kept) // 2)

@@ -38,8 +38,8 @@ class Actor:
         self.error: BaseException | None = None
         self._scheduler = scheduler
         self._body = body
-        self._turn = _closed_lock()
-        self._end = _closed_lock()
+        self._turn = _acquired_lock()
+        self._end = _acquired_lock()
 
     def give_turn(self) -> None:
         """Let the actor go on, which has waited for it."""
@@ -81,7 +81,7 @@ class Scheduler:
         self._actors: list[Actor] = []
         self._current: Actor | None = None
         self._finished = 0
-        self._main = _closed_lock()
+        self._main = _acquired_lock()
 
     @property
     def current(self) -> Actor:
@@ -97,7 +97,7 @@ class Scheduler:
 
     def run(self) -> None:
         """Give the first turn, and return when all actors have ended or somebody stopped it."""
-        self._give_turn(self._next())
+        self._give_turn(self._choose_next())
         self._main.acquire()
         self.over = True
         left = [actor for actor in self._actors if actor.is_started]
@@ -138,15 +138,15 @@ class Scheduler:
 
     def _yield(self) -> None:
         actor = self.current
-        chosen = self._next()
+        chosen = self._choose_next()
         # By what was chosen here: the current actor may be another one before this thread looks.
         if chosen is not actor:
             self._give_turn(chosen)
             actor.wait_turn()
 
-    def _next(self) -> Actor | None:
+    def _choose_next(self) -> Actor | None:
         """Choose whose turn it is. None at the end."""
-        self._current = None if self.over or not self._actors else self._chosen()
+        self._current = None if self.over or not self._actors else self._choose()
         return self._current
 
     def _give_turn(self, chosen: Actor | None) -> None:
@@ -167,14 +167,14 @@ class Scheduler:
             if actor is not self._current:
                 return
             self._actors.remove(actor)
-            chosen = self._next()
+            chosen = self._choose_next()
             if chosen is None or chosen.is_started:
                 self._give_turn(chosen)
                 return
             chosen.is_started = True
             actor = chosen
 
-    def _chosen(self) -> Actor:
+    def _choose(self) -> Actor:
         able = [actor for actor in self._actors if self._is_able(actor)]
         if not able:
             first = min(self._actors, key=lambda actor: (actor.wake_ms, actor.name))
@@ -186,7 +186,7 @@ class Scheduler:
         return actor.wake_ms <= self.now_ms or (actor.ready is not None and actor.ready())
 
 
-def _closed_lock() -> _thread.LockType:
+def _acquired_lock() -> _thread.LockType:
     lock = _thread.allocate_lock()
     lock.acquire()
     return lock

@@ -42,8 +42,8 @@ _SCHEMA = pa.schema(
 _SUM = {1: "total", 2: "spend"}
 
 
-class Ledger(Operator):
-    """Keeps what the oracle of `LedgerJob` knows."""
+class UserCounts(Operator):
+    """Keeps what the oracle of `UserCountsJob` knows."""
 
     output = "id bigint, user string, n bigint, ticket string"
 
@@ -57,7 +57,7 @@ class Ledger(Operator):
         self._kept = tables
 
     def tables(self) -> dict[str, Table]:
-        """Those that this ledger keeps."""
+        """The tables of this run: `totals`, and those that the seed adds."""
         found: dict[str, Table] = {"totals": _totals(self._version)}
         if "recent" in self._kept:
             found["recent"] = _recent()
@@ -74,7 +74,7 @@ class Ledger(Operator):
             user: [found["n"] or 0, found[_SUM[self._version]] or 0]
             for user, found in zip(users, stored, strict=True)
         }
-        out = [self._counted(row, sums[row["user"]]) for row in rows]
+        out = [self._count_row(row, sums[row["user"]]) for row in rows]
         self._keep(sums)
         if "recent" in self._kept:
             self.recent.by_time.insert(batch.select(["user", "id", "ts"]))
@@ -82,7 +82,7 @@ class Ledger(Operator):
             self._remember(rows)
         yield pa.Table.from_pylist(out)
 
-    def _counted(self, row: Row, sums: list[int]) -> dict[str, Any]:
+    def _count_row(self, row: Row, sums: list[int]) -> dict[str, Any]:
         sums[0] = 0 if row["clears"] else sums[0] + 1
         sums[1] = 0 if row["clears"] else sums[1] + row["amount"]
         return {"id": row["id"], "user": row["user"], "n": sums[0], "ticket": self._ticket}
@@ -111,10 +111,10 @@ class Ledger(Operator):
                 self.last.insert(row["user"], row["id"])
 
 
-class LedgerJob(SimulatedJob):
-    """The ledger with rows by chance."""
+class UserCountsJob(SimulatedJob):
+    """`UserCounts` over random rows."""
 
-    operator_id = "ledger"
+    operator_id = "counts"
     event_time = "ts"
     delay_us = DELAY_S * 1_000_000
     ignored = frozenset(("ticket", "tier"))
@@ -124,12 +124,12 @@ class LedgerJob(SimulatedJob):
         self._tables = frozenset(name for name in ("recent", "last") if random.random() < 0.4)
 
     def operator(self, attempt: str, version: int) -> Operator:
-        """A ledger whose ticket is the attempt's name."""
-        return Ledger(attempt, version, self._tables)
+        """The operator, with the name of the attempt as its ticket."""
+        return UserCounts(attempt, version, self._tables)
 
     def state(self, rows: Sequence[Row], watermark_us: int | None) -> dict[str, list[Row]]:
         """All tables, as the second version reads them."""
-        counts = _counted(rows)
+        counts = _counts_by_user(rows)
         expected: dict[str, list[Row]] = {
             "totals": [{"user": user, "n": n, "spend": total} for user, (n, total) in counts.items()]
         }
@@ -155,7 +155,7 @@ class LedgerJob(SimulatedJob):
             found.append({"id": row["id"], "user": row["user"], "n": counts[row["user"]]})
         return found
 
-    def check_together(self, state: Mapping[str, Sequence[Row]], visible: Sequence[Row]) -> str | None:
+    def check_consistency(self, state: Mapping[str, Sequence[Row]], visible: Sequence[Row]) -> str | None:
         """The ticket of a user's last row in the output is the one in the state."""
         newest: dict[str, Row] = {}
         for row in sorted(visible, key=lambda row: int(row["id"])):
@@ -208,7 +208,7 @@ def _is_remembered(row: Row) -> bool:
     return int(row["id"]) % (QUIET_AFTER + QUIET_FOR) < QUIET_AFTER
 
 
-def _counted(rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
+def _counts_by_user(rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
     counts: dict[str, tuple[int, int]] = {}
     for row in rows:
         n, total = counts.get(row["user"], (0, 0))

@@ -23,9 +23,9 @@ class SimulatedObjects(JobObjects):
         """The metadata of several subtasks."""
         data = self.read_many_verified([entry.metadata for entry in entries])
         return [
-            _decoded(item, self.url_of(entry.metadata.path), self.job_id)
+            _decode_subtask(item, self.url_of(entry.metadata.path), self.job_id)
             for entry, item in zip(entries, data, strict=True)
         ]
 
 
-_decoded = lru_cache(maxsize=1024)(decode_subtask)
+_decode_subtask = lru_cache(maxsize=1024)(decode_subtask)

@@ -11,28 +11,28 @@ from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.runtime.sink_step import sink_clean_up
 from lakestate.sinks.files.names import epoch_begun, sink_fingerprint
 from lakestate.sinks.files.pre_commit import PreCommit
-from lakestate.testing.simulation.cluster import JOB_ID, sinks_of
-from lakestate.testing.simulation.objects import SimulatedObjects
-from lakestate.testing.simulation.process import Process
-from lakestate.testing.simulation.world import FOREIGN, World
+from lakestate.testing.simulation.cluster.engine import JOB_ID, sinks_of
+from lakestate.testing.simulation.cluster.process import Process
+from lakestate.testing.simulation.cluster.world import FOREIGN, World
+from lakestate.testing.simulation.stores.objects import SimulatedObjects
 
 
 def check_retention(world: World) -> None:
     """One retention that nothing disturbs leaves nothing of collected epochs, whatever happened before."""
     objects, process = SimulatedObjects(world.state, JOB_ID), Process(world, "janitor", "janitor")
-    if world.watch.newest is None:
+    if world.monitor.newest is None:
         return
     claim = claim_generation(objects, process)
     plan = retain(objects, claim, RetentionPolicy(world.scenario.keep_epochs), process)
     if isinstance(plan, RetentionRefused):
         world.fail("retention is never stuck", plan.damages)
-    published = world.watch.published
+    published = world.monitor.published
     # A tag of which nobody was told may have come after the boundary, and keep what was still there.
-    kept = {*world.watch.retained(), *(tag.epoch for tag in objects.read_tags())}
+    kept = {*world.monitor.retained_epochs(), *(tag.epoch for tag in objects.read_tags())}
     needed = {path for epoch in kept if epoch in published for path in published[epoch].needs}
     for path in world.state.paths(f"{JOB_ID}/"):
         name = parse_object_name(path.removeprefix(f"{JOB_ID}/"))
-        is_old = name.epoch is not None and name.epoch < world.watch.oldest
+        is_old = name.epoch is not None and name.epoch < world.monitor.oldest
         is_marker = name.kind is ObjectKind.COMMITTED and name.epoch in kept
         if is_old and not is_marker and name.path not in needed:
             world.fail("what nobody needs any more is collected", path)
@@ -40,12 +40,12 @@ def check_retention(world: World) -> None:
 
 def check_uploads(world: World) -> None:
     """All output is finished, so that clean-up leaves no upload of the job, and those of others."""
-    newest = world.watch.newest
+    newest = world.monitor.newest
     assert newest is not None
     sinks = sinks_of(world, Process(world, "janitor", "janitor").direct_client)
     sink_clean_up(sinks, JOB_ID)(newest.manifest)
     # The record of a completed upload may have arrived a second time: a later epoch clears it away.
-    finished = {path for entry in newest.manifest.sinks for path in _finished_in(entry)}
+    finished = {path for entry in newest.manifest.sinks for path in _finished_paths(entry)}
     for sink_id, sink in sinks.items():
         left = {each.upload.path for each in sink.store.uploads.list_dangling()}
         if FOREIGN not in left:
@@ -57,6 +57,6 @@ def check_uploads(world: World) -> None:
                 world.fail("no upload stays open", path)
 
 
-def _finished_in(entry: SinkPreCommit) -> list[str]:
+def _finished_paths(entry: SinkPreCommit) -> list[str]:
     parts = decode_pre_commits(entry.data, entry.sink_id)
     return [file.path for data in parts for file in PreCommit.decode(data).finished]

@@ -28,11 +28,11 @@ from lakestate.storage.store import ObjectStore
 from lakestate.tables.arrow.schema import arrow_fields
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.testing.faults import SimulatedCrash
-from lakestate.testing.simulation.process import Process, SimulatedBackend
+from lakestate.testing.simulation.cluster.process import Process, SimulatedBackend
+from lakestate.testing.simulation.cluster.scheduler import Actor
+from lakestate.testing.simulation.cluster.world import HOSTS, World
 from lakestate.testing.simulation.scenario import Scenario
-from lakestate.testing.simulation.scheduler import Actor
-from lakestate.testing.simulation.store import SimulatedStore
-from lakestate.testing.simulation.world import HOSTS, World
+from lakestate.testing.simulation.stores.store import SimulatedStore
 
 JOB_ID = "job"
 SOURCE = "rows"
@@ -86,7 +86,7 @@ class Cluster:
         job = self._world.job
         rows = job.rows[first:stop]
         self._world.work.shuffle(rows)
-        stage = _Stage("s", self._parallelism, self._routed(job.batch(rows), job.key, self._parallelism))
+        stage = _Stage("s", self._parallelism, self._route(job.batch(rows), job.key, self._parallelism))
         self._run_stage(stage, plan, lambda process: self._first_stage(process))
         self._maybe_superseded(stage, plan)
         reports = list(stage.reports)
@@ -102,14 +102,14 @@ class Cluster:
     def _sink_stage(self, before: _Stage, plan: EpochPlan) -> list[SubtaskReport]:
         count = self._world.scenario.sink_parallelism or self._parallelism
         table = pa.concat_tables([before.outputs[index] for index in range(before.parallelism)])
-        stage = _Stage("o", count, self._routed(table, self._world.job.key, count))
+        stage = _Stage("o", count, self._route(table, self._world.job.key, count))
         self._run_stage(stage, plan, lambda process: self._sink_links(process, parent=None))
         return stage.reports
 
     def _maybe_superseded(self, stage: _Stage, plan: EpochPlan) -> None:
         """The host of a completed attempt is lost, and with it its output: it is run again."""
         world = self._world
-        if world.faults.happens(world.faults.rates.superseded):
+        if world.faults.should_happen(world.faults.rates.superseded):
             again = int(world.work.random() * stage.parallelism)
             world.note(f"subtask {again} had completed and is run again")
             world.counts["superseded"] += 1
@@ -136,7 +136,7 @@ class Cluster:
     ) -> None:
         """Until every subtask without output has one."""
         missing = [index for index in range(stage.parallelism) if index not in stage.outputs]
-        running = [self._begun(stage, index, plan, links) for index in missing]
+        running = [self._start_attempt(stage, index, plan, links) for index in missing]
         while missing:
             scheduler = self._world.scheduler
             in_time = scheduler.wait(partial(_any_done, running), TASK_TIMEOUT_MS)
@@ -144,16 +144,16 @@ class Cluster:
                 raise SimulatedCrash("the driver is dead")
             if not in_time:
                 # Nobody has reported for minutes: they are thought dead, but they are not.
-                running += [self._begun(stage, index, plan, links) for index in missing]
+                running += [self._start_attempt(stage, index, plan, links) for index in missing]
                 stage.failures += 1
             for attempt in sorted(running, key=lambda each: each.actor.finished_at):
                 if attempt.actor.done:
                     running.remove(attempt)
-                    if attempt.subtask in missing and not self._taken(stage, attempt):
-                        running.append(self._begun(stage, attempt.subtask, plan, links))
+                    if attempt.subtask in missing and not self._accept_result(stage, attempt):
+                        running.append(self._start_attempt(stage, attempt.subtask, plan, links))
             missing = [index for index in missing if index not in stage.outputs]
 
-    def _taken(self, stage: _Stage, attempt: Attempt) -> bool:
+    def _accept_result(self, stage: _Stage, attempt: Attempt) -> bool:
         """Take the result of a finished attempt; the first of a subtask counts. False: try again."""
         if attempt.subtask in stage.outputs:
             return True
@@ -170,7 +170,7 @@ class Cluster:
             raise error
         raise StorageUnavailableError("too many attempts of the epoch died", object_name=stage.name)
 
-    def _begun(
+    def _start_attempt(
         self, stage: _Stage, index: int, plan: EpochPlan, links: Callable[[Process], tuple[ChainLink, ...]]
     ) -> Attempt:
         world = self._world
@@ -186,7 +186,7 @@ class Cluster:
             try:
                 return self._attempt(process, stage, index, plan_sent, links(process))
             except Exception as error:
-                world.judge(process, error, is_zombie=True)
+                world.check_error(process, error, is_zombie=True)
                 raise
 
         return Attempt(index, world.scheduler.spawn(process.name, body), process)
@@ -202,7 +202,7 @@ class Cluster:
         output = [batch for _, batch in run.run(batches)]
         return pa.Table.from_batches(output, schema=self._schema), run.report.encode()
 
-    def _routed(self, table: pa.Table, key: Sequence[str], count: int) -> list[pa.Table]:
+    def _route(self, table: pa.Table, key: Sequence[str], count: int) -> list[pa.Table]:
         if count == 1 or not table.num_rows:
             return [table] + [table.slice(0, 0)] * (count - 1)
         key = [name for name in key if name in table.column_names] or table.column_names[:1]

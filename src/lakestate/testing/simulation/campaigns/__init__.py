@@ -1,0 +1,1 @@
+"""Many runs: random seeds, a fault at every call, and the smallest form of a failure."""

@@ -1,0 +1,1 @@
+"""The simulated cluster: who acts, in which order, in which process, and on which host."""

@@ -1,0 +1,1 @@
+"""Object stores in memory that report every change to an observer."""
