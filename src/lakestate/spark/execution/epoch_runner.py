@@ -7,29 +7,24 @@ were used, the epoch would mix the two, and is thrown away.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.errors.exceptions.base import PythonException
 
-from lakestate import errors
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
 from lakestate.coordinator.job_driver import SupersededAttemptError
-from lakestate.errors import LakestateError, OperatorError
 from lakestate.protocol.metadata import NamedBytes, SourceOffsets
 from lakestate.protocol.watermarks import source_watermark
 from lakestate.spark.checkpoint.offsets import engine_files_without_batch, read_engine_files, source_offsets
 from lakestate.spark.execution.compile import CompiledPipeline
 from lakestate.spark.execution.frames import EpochFrames, collect_reports
 from lakestate.spark.graph.nodes import SourceNode
+from lakestate.spark.tasks.task_errors import error_from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_RAISED = re.compile(r"^lakestate\.errors\.(\w+): (.*)$", re.MULTILINE)
 
 
 class EpochRunner:
@@ -46,7 +41,7 @@ class EpochRunner:
             reports = self._run_stages(frames)
             observed = frames.counts()
         except (PySparkException, Py4JError) as failure:
-            raise task_failure(failure) from failure
+            raise error_from_spark(failure) from failure
         finally:
             frames.release()
         files = self._engine_files(plan, batch)
@@ -111,29 +106,6 @@ class EpochRunner:
                 report.metrics[step].rows_in for report in reports if report.stage == first.name
             )
         return rows
-
-
-def task_failure(failure: Exception) -> LakestateError:
-    """What a task raised, as the error it was: Spark hands over only its text.
-
-    What was raised by Spark's own code, as by a source that cannot read a file, is in Spark's words.
-    """
-    text = str(failure)
-    raised = _RAISED.findall(text)
-    if not isinstance(failure, PythonException) or not raised:
-        return OperatorError("Spark could not run the epoch", found=_reasons_from_spark(text))
-    name, message = raised[-1]
-    kind = getattr(errors, name, OperatorError)
-    error: LakestateError = kind(message.rsplit(" [", 1)[0])
-    error.add_note(text)
-    return error
-
-
-def _reasons_from_spark(text: str, length_max: int = 2000) -> str:
-    """The reasons in what Spark says, without the lines of the JVM's call stack."""
-    lines = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
-    shown = "\n".join(lines)
-    return shown if len(shown) <= length_max else f"{shown[:length_max]} …"
 
 
 def _watermark_us(node: SourceNode, before: SourceOffsets | None, observed: dict[str, object]) -> int | None:

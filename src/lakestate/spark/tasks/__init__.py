@@ -5,5 +5,15 @@ Python workers import this folder when they start, so it imports no other folder
 
 from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, Merges
 from lakestate.spark.tasks.stage_task import REPORT, Export, StageCode, StageTask
+from lakestate.spark.tasks.task_errors import error_from_spark
 
-__all__ = ["MERGES", "REPORT", "CompactionTask", "Export", "Merges", "StageCode", "StageTask"]
+__all__ = [
+    "MERGES",
+    "REPORT",
+    "CompactionTask",
+    "Export",
+    "Merges",
+    "StageCode",
+    "StageTask",
+    "error_from_spark",
+]

@@ -19,6 +19,7 @@ from lakestate.coordinator.epoch_plan import EpochPlan
 from lakestate.errors import InvalidInputError
 from lakestate.job.backing_store import BackingStore
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
+from lakestate.spark.tasks.task_errors import record_errors
 
 REPORT = "__report"
 STAGES_KEPT = 16
@@ -74,12 +75,13 @@ class StageTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the subtask of this partition."""
-        stage, backend = self.code.load()
-        subtask = SubtaskRun(stage, _partition_id(stage), self.plan, backend)
-        exports = {export.link: export for export in self.exports}
-        for link, batch in subtask.run(self._inputs(batches)):
-            yield self._row_batch(exports[link], batch)
-        yield self._report_batch(subtask.report.encode())
+        with record_errors():
+            stage, backend = self.code.load()
+            subtask = SubtaskRun(stage, _partition_id(stage), self.plan, backend)
+            exports = {export.link: export for export in self.exports}
+            for link, batch in subtask.run(self._inputs(batches)):
+                yield self._row_batch(exports[link], batch)
+            yield self._report_batch(subtask.report.encode())
 
     def _inputs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self.input_names == ("",):

@@ -1,54 +1,73 @@
-"""What Spark says about a task that failed, as the error that it was."""
+"""What Spark reports about a task that failed, as the error that the task raised."""
 
 from __future__ import annotations
+
+import traceback
 
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.base import PythonException
 
 from lakestate.errors import LakestateError, OperatorError, StorageUnavailableError
-from lakestate.spark.execution.epoch_runner import task_failure
+from lakestate.spark.tasks.task_errors import error_from_spark, record_errors
 
-TRACEBACK = """
-  An exception was thrown from the Python worker: Traceback (most recent call last):
-  File "runtime/steps.py", line 180, in batches_of_hook
-    yield from batches_of(call())
-{raised}
-"""
+
+def text_of_task(raised: BaseException) -> str:
+    """What Spark makes of an error that leaves a task."""
+    try:
+        with record_errors():
+            raise raised
+    except BaseException:
+        return f"\n  An exception was thrown from the Python worker: {traceback.format_exc()}\n"
 
 
 @pytest.mark.parametrize(
-    ("raised", "kind", "said"),
+    ("raised", "said"),
     [
         (
-            "lakestate.errors.OperatorError: it raised ValueError: operator a; found b [operator_failed]",
-            OperatorError,
+            OperatorError("it raised ValueError", object_name="operator a", found="b"),
             "it raised ValueError: operator a; found b",
         ),
         (
-            "lakestate.errors.StorageUnavailableError: the disk is full: file:///data [storage_unavailable]",
-            StorageUnavailableError,
+            StorageUnavailableError("the disk is full", object_name="file:///data"),
             "the disk is full: file:///data",
         ),
     ],
 )
-def test_an_error_of_ours_is_the_same_kind_on_the_driver(
-    raised: str, kind: type[LakestateError], said: str
-) -> None:
-    text = TRACEBACK.format(raised=raised)
-    found = task_failure(PythonException(message=text))
-    assert type(found) is kind
-    assert str(found) == f"{said} [{kind.code}]"
+def test_an_error_of_ours_is_the_same_kind_on_the_driver(raised: LakestateError, said: str) -> None:
+    text = text_of_task(raised)
+    found = error_from_spark(PythonException(message=text))
+    assert type(found) is type(raised)
+    assert str(found) == f"{said} [{raised.code}]"
     assert text.strip() in found.__notes__[0]
+
+
+def test_every_field_arrives_and_lines_stay_lines() -> None:
+    raised = LakestateError("one\ntwo", object_name="é", found="[x]; y", expected='"z"', action="act")
+    found = error_from_spark(PythonException(message=text_of_task(raised)))
+    assert type(found) is LakestateError
+    assert str(found) == str(raised)
+
+
+def test_an_error_that_only_quotes_ours_is_not_taken_for_it() -> None:
+    text = text_of_task(ValueError("\nlakestate.errors.CorruptionError: quoted [corruption]"))
+    found = error_from_spark(PythonException(message=text))
+    assert type(found) is OperatorError
+    assert found.summary == "Spark could not run the epoch"
+
+
+def test_a_record_that_cannot_be_decoded_is_spark_text() -> None:
+    found = error_from_spark(PythonException(message="Traceback\nlakestate-error: {\n"))
+    assert found.found == "Traceback\nlakestate-error: {"
 
 
 def test_what_the_jvm_raised_is_told_without_its_call_stack() -> None:
     text = "org.apache.spark.SparkException: cannot read in/2.parquet\n\tat a.B.c(B.scala:1)\n\t... 7 more"
-    found = task_failure(Py4JError(text))
+    found = error_from_spark(Py4JError(text))
     assert type(found) is OperatorError
     assert found.found == "org.apache.spark.SparkException: cannot read in/2.parquet"
 
 
 def test_a_very_long_reason_is_cut() -> None:
-    found = task_failure(Py4JError("x" * 5000))
+    found = error_from_spark(Py4JError("x" * 5000))
     assert found.found == "x" * 2000 + " …"
