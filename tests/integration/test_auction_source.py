@@ -78,12 +78,12 @@ def test_a_processing_time_trigger_reads_an_endless_stream(spark: SparkSession, 
 
 
 def test_a_wrong_option_is_refused_when_the_stream_is_loaded(spark: SparkSession) -> None:
-    with pytest.raises(Exception, match="not an option's value: rowsPerBatch; found many"):
+    with pytest.raises(Exception, match="invalid value of an option: rowsPerBatch; found many"):
         stream(spark, rowsPerBatch="many")
 
 
 def test_available_now_without_an_end_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="give the option rows"):
+    with pytest.raises(InvalidInputError, match="set the option rows"):
         AuctionStreamReader(AuctionRead()).prepareForTriggerAvailableNow()
 
 

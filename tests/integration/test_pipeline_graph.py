@@ -284,28 +284,34 @@ class TestChecks:
         (tmp_path / "in").mkdir()
         frame = read_stream(spark, tmp_path / "in")
         cases: list[tuple[Any, str]] = [
-            (lambda s: s.key_by("nobody").apply("t", Totals()), "not a key of these rows: nobody"),
+            (lambda s: s.key_by("nobody").apply("t", Totals()), "a key does not fit its input: nobody"),
             (
                 lambda s: s.key_by("lower(user) AS user").apply("t", Totals()),
-                "a key has the name of a column",
+                "a key expression has the name of",
             ),
             # Not the column `user` beside the struct; and Spark knows columns in any case.
             (
                 lambda s: s.transform(with_owner).key_by("owner.user").apply("t", Totals()),
-                "a key has the name of a column",
+                "a key expression has the name of",
             ),
             (
                 lambda s: s.transform(with_owner).key_by("OWNER.user").apply("t", Totals()),
-                "a key has the name of a column",
+                "a key expression has the name of",
             ),
-            (lambda s: s.key_by("amount").apply("t", Totals()), "table totals is not keyed like the rows"),
+            (
+                lambda s: s.key_by("amount").apply("t", Totals()),
+                "the key of table totals differs from the key of the rows",
+            ),
             (lambda s: s.apply("t", Totals()), "rows without key"),
             (lambda s: s.transform(lambda f: f.select("x")).sink("o", ANY_SINK), "a transform does not fit"),
-            (lambda s: s.transform(lambda f: 3).sink("o", ANY_SINK), "a transform returns a DataFrame"),
+            (
+                lambda s: s.transform(lambda f: 3).sink("o", ANY_SINK),
+                "a transform did not return a DataFrame",
+            ),
             (lambda s: s.sink("o", DAILY_SINK), "by event time, but the stream has none"),
             (lambda s: s.key_by("user").apply("n", Named()), "takes two streams"),
             (lambda s: s.key_by("user").apply("t", Totals()).apply("n", Needs()), "needs columns"),
-            (lambda s: s.key_by("user").apply("n", Silent()).sink("o", ANY_SINK), "has no output"),
+            (lambda s: s.key_by("user").apply("n", Silent()).sink("o", ANY_SINK), "without output"),
         ]
         for draw, message in cases:
             pipeline = ls.Pipeline("refused", backend)
@@ -316,7 +322,7 @@ class TestChecks:
         timed.source(frame, event_time="user").key_by("user").apply("t", Totals())
         with pytest.raises(ls.InvalidInputError, match="is not a timestamp: user; found string"):
             timed.start()
-        with pytest.raises(ls.InvalidInputError, match="not a trigger"):
+        with pytest.raises(ls.InvalidInputError, match="unknown trigger"):
             timed.start(trigger={"continuous": "1 second"})
         with pytest.raises(ls.InvalidInputError, match="not a streaming DataFrame"):
             timed.source(spark.range(1))
@@ -335,7 +341,7 @@ class TestChecks:
         write_input(tmp_path / "in", 1, events(1, 100))
         with pytest.raises(ls.IncompatibleStateError, match="raise the state version"):
             pipeline(Changed()).start()
-        with pytest.raises(ls.IncompatibleStateError, match=r"not in the pipeline any more.*found totals"):
+        with pytest.raises(ls.IncompatibleStateError, match=r"no longer in the pipeline.*found totals"):
             pipeline(Totals(), "renamed").start()
         assert backend.objects("upgrade").read_fence().record.generation == 1
         run_available(pipeline(Upgraded()))

@@ -197,7 +197,7 @@ class TestStopping:
         pipeline = ls.Pipeline(JOB, job.backend(), parallelism=2)
         distinct = read_stream(job.spark, job.folder / "in").dropDuplicates(["user"])
         pipeline.source(distinct).sink("out", ls.ParquetSink(f"file://{job.folder}/out"))
-        with pytest.raises(ls.InvalidInputError, match="has state that Spark keeps"):
+        with pytest.raises(ls.InvalidInputError, match="has state of Spark"):
             run_available(pipeline)
         with pytest.raises(NotFoundError):
             job.manifest()

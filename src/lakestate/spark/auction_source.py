@@ -1,7 +1,7 @@
 """The auction house as a Spark stream: `spark.readStream.format("lakestate-auctions")`.
 
-Offsets are plain JSON, `{"row": 50000}`: the number of the next row. Tasks make the rows of their
-range as Arrow batches; nothing is stored, and a range read again is the same range.
+An offset is plain JSON, `{"row": 50000}`: the number of the next row. Tasks generate the rows of their
+range as Arrow batches. Nothing is stored, and reading a range again gives the same rows.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ARROW_ROWS = 65_536
-"""Rows of one Arrow batch: few enough that a task's memory does not follow the batch's size."""
+"""Rows in one Arrow batch: few enough that a task's memory does not grow with the micro-batch."""
 
 
 @dataclass(frozen=True)
 class AuctionRead:
-    """What is read, from checked options."""
+    """What to read: the options, checked and typed."""
 
     kind: AuctionKind = AuctionKind.BIDS
     seed: int = 0
@@ -38,13 +38,13 @@ class AuctionRead:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> AuctionRead:
-        """Options as Spark hands them over: strings.
+        """Check and parse options, which Spark passes as strings.
 
         >>> AuctionRead.from_options({"seed": "7", "rows": "100"})
         AuctionRead(kind=<AuctionKind.BIDS: 'bids'>, seed=7, rows_per_batch=10000, rows=100, partitions=2)
         >>> AuctionRead.from_options({"rowsPerBatch": "0"})
         Traceback (most recent call last):
-        lakestate.errors.InvalidInputError: not an option's value: rowsPerBatch; found 0; ...
+        lakestate.errors.InvalidInputError: invalid value of an option: rowsPerBatch; found 0; ...
         """
         return cls(
             kind=AuctionKind.of(options.get("kind", cls.kind)),
@@ -56,10 +56,10 @@ class AuctionRead:
 
 
 class AuctionDataSource(DataSource):
-    """Rows of one kind as a stream, endless or up to a number of rows.
+    """Rows of one kind as a stream, unbounded or with a given number of rows.
 
-    Options: `kind` (bids, auctions or persons), `seed`, `rowsPerBatch` (rows of a micro-batch),
-    `rows` (where the stream ends; `availableNow` needs it), `partitions` (tasks of a micro-batch).
+    Options: `kind` (bids, auctions or persons), `seed`, `rowsPerBatch` (rows in a micro-batch),
+    `rows` (rows in the whole stream; `availableNow` needs it), `partitions` (tasks in a micro-batch).
 
         spark.dataSource.register(AuctionDataSource)
         bids = spark.readStream.format("lakestate-auctions").option("rowsPerBatch", 50_000).load()
@@ -76,7 +76,7 @@ class AuctionDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name to pass to `format`."""
         return "lakestate-auctions"
 
     def schema(self) -> str:
@@ -89,7 +89,7 @@ class AuctionDataSource(DataSource):
 
 
 class AuctionRange(InputPartition):
-    """Rows from `start` up to, and without, `stop`, for one task."""
+    """The rows of one task: from `start`, up to but not including `stop`."""
 
     def __init__(self, start: int, stop: int) -> None:
         super().__init__((start, stop))
@@ -98,7 +98,7 @@ class AuctionRange(InputPartition):
 
 
 class AuctionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans ranges of rows on the driver and makes their rows in tasks.
+    """Plans ranges of rows on the driver and generates their rows in tasks.
 
     >>> reader = AuctionStreamReader(AuctionRead(rows=25, rows_per_batch=10))
     >>> reader.latestOffset({"row": 20}, reader.getDefaultReadLimit())
@@ -115,29 +115,29 @@ class AuctionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"row": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """One micro-batch."""
+        """The rows of one micro-batch."""
         return ReadMaxRows(self._read.rows_per_batch)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Refuse a stream without end, which would never be all read."""
+        """Refuse an unbounded stream, which could never be read to its end."""
         if self._read.rows is None:
             raise InvalidInputError(
-                "an endless stream of auctions cannot be read with availableNow",
-                action="give the option rows",
+                "an unbounded stream of auctions cannot be read with availableNow",
+                action="set the option rows",
             )
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """How far the next micro-batch reads. The whole rest only if there is an end."""
+        """Where the next micro-batch ends. Without a limit, a bounded stream is read to its end."""
         end = self._read.rows
         if isinstance(limit, ReadMaxRows):
             stop = start["row"] + limit.max_rows
         else:
             stop = start["row"] + self._read.rows_per_batch if end is None else end
-        # Never back: a restart may come with a nearer end than what was read before.
+        # Never backwards: after a restart, `rows` may be smaller than what was read before.
         return {"row": max(start["row"], stop if end is None else min(stop, end))}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """The range cut into one part for each task; none without rows."""
+        """The range, split into one part per task. Parts without rows are left out."""
         count = end["row"] - start["row"]
         cuts = [
             start["row"] + count * part // self._read.partitions for part in range(self._read.partitions + 1)
@@ -145,7 +145,7 @@ class AuctionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [AuctionRange(first, last) for first, last in pairwise(cuts) if first < last]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Make the rows of one part."""
+        """Generate the rows of one part."""
         assert isinstance(partition, AuctionRange)
         house = AuctionHouse(self._read.seed)
         for first in range(partition.start, partition.stop, ARROW_ROWS):
@@ -156,7 +156,7 @@ def _parse_number(options: Mapping[str, Any], name: str, default: int, *, least:
     text = str(options.get(name, default))
     if not text.isdecimal() or int(text) < least:
         raise InvalidInputError(
-            "not an option's value",
+            "invalid value of an option",
             object_name=name,
             found=text,
             expected=f"a whole number of at least {least}",

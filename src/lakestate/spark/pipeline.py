@@ -1,4 +1,4 @@
-"""`Pipeline`: what users write. Draws the graph, checks it, and starts it."""
+"""`Pipeline`: what users write. Builds the graph, checks it and starts it."""
 
 from __future__ import annotations
 
@@ -49,31 +49,31 @@ _TRIGGERS = ("processingTime", "availableNow", "once")
 
 
 class Stream:
-    """Rows on their way through a pipeline."""
+    """The rows at one point of a pipeline."""
 
     def __init__(self, graph: Graph, node: Any) -> None:
         self._graph = graph
         self._node = node
 
     def transform(self, function: Transform) -> Stream:
-        """Spark SQL: any function from DataFrame to DataFrame. It is called in every epoch."""
+        """Apply Spark SQL: any function from DataFrame to DataFrame. It is called in every epoch."""
         return Stream(self._graph, self._graph.add(TransformNode(self._node, function)))
 
     def key_by(self, *columns: KeyColumn) -> KeyedStream:
-        """Route rows by columns, or by expressions, which become columns under their alias."""
+        """Route rows by columns or expressions. An expression becomes a column, named by its alias."""
         if not columns:
             raise InvalidInputError("key_by needs at least one column")
         return KeyedStream(self._graph, self._graph.add(KeyByNode(self._node, tuple(columns))))
 
     def apply(self, operator_id: str, operator: Operator) -> Stream:
-        """An operator over these rows.
+        """Run an operator over these rows.
 
-        What follows without a new `key_by` or a `transform` runs in the same task.
+        Steps that follow without a new `key_by` or `transform` run in the same task.
         """
         return Stream(self._graph, self._graph.add(ApplyNode(self._node, operator_id, operator)))
 
     def sink(self, sink_id: str, sink: Sink) -> None:
-        """Write these rows, exactly once."""
+        """Write these rows to a sink, exactly once."""
         self._graph.add(SinkNode(add_partition_shuffle(sink, self._graph, self._node), sink_id, sink))
 
 
@@ -81,7 +81,7 @@ class SourceStream(Stream):
     """The rows of a source."""
 
     def late_rows(self) -> Stream:
-        """The rows that came after the watermark had passed them, as a stream of their own."""
+        """The rows that arrived after the watermark had passed them, as a separate stream."""
         return Stream(self._graph, self._graph.add(LateRowsNode(self._node)))
 
 
@@ -89,7 +89,7 @@ class KeyedStream(Stream):
     """Rows routed by key."""
 
     def connect(self, right: KeyedStream) -> ConnectedStreams:
-        """This stream and another that is keyed alike, for an operator with two inputs."""
+        """Connect this stream with another one keyed the same way, for an operator with two inputs."""
         return ConnectedStreams(self._graph, self._graph.add(ConnectNode(self._node, right._node)))
 
 
@@ -101,15 +101,15 @@ class ConnectedStreams:
         self._node = node
 
     def apply(self, operator_id: str, operator: Operator) -> Stream:
-        """A `TwoInputOperator` over both."""
+        """Run a `TwoInputOperator` over both streams."""
         return Stream(self._graph, self._graph.add(ApplyNode(self._node, operator_id, operator)))
 
 
 class Pipeline:
     """A job: sources, operators and sinks, with its state below a checkpoint URL.
 
-    `job_id` and the ids of operators and sinks are what state is found again by: keep them.
-    `checkpoint` is a URL, or a `ParquetBackend` for more settings.
+    State is found again by `job_id` and by the ids of operators and sinks, so keep them stable.
+    `checkpoint` is a URL, or a `ParquetBackend` if you need more settings.
 
         class Count(ls.Operator):
             output = "user string, n bigint"
@@ -161,10 +161,11 @@ class Pipeline:
         delay: str | timedelta = "0 seconds",
         late: str | Late = Late.KEEP,
     ) -> SourceStream:
-        """A streaming DataFrame.
+        """Read a streaming DataFrame.
 
-        With `event_time`, a timestamp column, it has a watermark: the latest time seen less
-        `delay`. Rows older than the job's watermark are counted, and with `late="drop"` left out.
+        With `event_time`, the name of a timestamp column, the source has a watermark: the latest
+        time seen minus `delay`. Rows older than the job's watermark are counted as late, and with
+        `late="drop"` they are left out.
         """
         if not frame.isStreaming:
             raise InvalidInputError(
@@ -181,12 +182,12 @@ class Pipeline:
         drop: Collection[str] = (),
         spark_checkpoint: str | Path | None = None,
     ) -> PipelineQuery:
-        """Check everything, take over the job, and go on after its newest epoch.
+        """Check the pipeline, take over the job, and continue after its newest epoch.
 
         `trigger` is Spark's: `{"processingTime": "10 seconds"}`, `{"availableNow": True}` or
-        `{"once": True}`. `drop` names stored operators and sinks whose state is given up.
-        `spark_checkpoint` is a local directory, in which Spark's own logs get a folder as long as
-        the query runs: a cache that is rebuilt.
+        `{"once": True}`. `drop` names stored operators and sinks whose state you give up.
+        `spark_checkpoint` is a local directory in which Spark keeps its own logs while the query
+        runs. They are a cache, rebuilt at every start.
         """
         trigger = _require_trigger(trigger)
         check_names(self._graph)
@@ -194,7 +195,7 @@ class Pipeline:
         check_session(session)
         schemas = Schemas(session, self._graph)
         check_types(self._graph, schemas)
-        # Before the job is claimed: what cannot run must not stop the driver that runs.
+        # Before the job is claimed: a pipeline that cannot run must not stop the driver that is running.
         self._check_stored(self._backend.newest_checkpoint(self._job_id), drop)
         pipeline = compile_pipeline(self._graph, schemas, self._parallelism, self._backend)
         check_speculation(session, pipeline)
@@ -235,5 +236,5 @@ def _require_trigger(trigger: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if trigger is None:
         return {"processingTime": "0 seconds"}
     if len(trigger) != 1 or next(iter(trigger)) not in _TRIGGERS:
-        raise InvalidInputError("not a trigger", found=dict(trigger), expected=f"one of {_TRIGGERS}")
+        raise InvalidInputError("unknown trigger", found=dict(trigger), expected=f"one of {_TRIGGERS}")
     return trigger

@@ -1,9 +1,9 @@
-"""Spark's Python daemon with everything imported that a subtask needs, so that workers start at once.
+"""Spark's Python daemon with everything a subtask needs already imported, so that workers start at once.
 
-Spark forks its Python workers from a daemon, and each of them imports what its task needs: about a
-second of processor time for Arrow, pandas and this package, at every start of a worker and after every
-task that failed. Started with `spark.python.daemon.module=lakestate.spark.python_daemon`, the daemon
-imports it once, and the workers share it. Nothing else is different.
+Spark forks its Python workers from a daemon, and each worker imports what its task needs: about a second
+of processor time for Arrow, pandas and this package, at every start of a worker and after every failed
+task. With `spark.python.daemon.module=lakestate.spark.python_daemon` the daemon imports it once and the
+workers share it. Nothing else differs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ IMPORTED = ("pyspark.worker", "pandas", "pyarrow.parquet", "lakestate.spark.task
 if __name__ == "__main__":
     for name in IMPORTED:
         import_module(name)
-    # Workers collect garbage after every task: what is here now need not be looked through again,
-    # and its memory stays shared.
+    # Workers collect garbage after every task. Frozen objects are not visited again, so their memory
+    # stays shared.
     gc.collect()
     gc.freeze()
     manager()

@@ -1,7 +1,7 @@
-"""`PipelineQuery`: a running pipeline, from the first epoch to the last.
+"""`PipelineQuery`: a running pipeline, from its first epoch to its last.
 
-Spark's query brings the batches; the driver makes an epoch of each. What fails is kept here as the
-error it was: Spark is told only that the epoch did not finish, because it cannot carry more.
+Spark's query delivers the batches, and the driver turns each into an epoch. The query keeps the error that
+made an epoch fail: Spark would pass on only its text, so it learns only that the epoch did not finish.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 class EpochNotFinishedError(RuntimeError):
-    """What Spark is told. The reason is in `PipelineQuery.exception()`."""
+    """Raised to Spark when an epoch did not finish. The reason is in `PipelineQuery.exception()`."""
 
 
 class PipelineQuery:
-    """A pipeline at work. Made by `Pipeline.start`."""
+    """A running pipeline, returned by `Pipeline.start`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class PipelineQuery:
         self._listeners = tuple(listeners)
         self._runner = EpochRunner(pipeline, directory.path)
         self._epoch_lock = RLock()
-        """Held by an epoch as long as it runs, and by whoever changes which query of Spark's counts."""
+        """Held while an epoch runs, and while `_spark_query` is replaced."""
         self._stop_lock = Lock()
         self._epoch_thread: int | None = None
         self._ended = Event()
@@ -67,35 +67,38 @@ class PipelineQuery:
 
     @property
     def isActive(self) -> bool:  # noqa: N802
-        """True until it was stopped, failed, or read everything that it was to read."""
+        """True until the query is stopped, fails, or has read everything its trigger asks for."""
         return not self._ended.is_set()
 
     @property
     def lastProgress(self) -> EpochProgress | None:  # noqa: N802
-        """That of the newest epoch."""
+        """The progress of the newest epoch, or None before the first."""
         return self._last
 
     def exception(self) -> BaseException | None:
-        """What made it fail, or None."""
+        """The error that made the query fail, or None."""
         return self._failure
 
     def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802
-        """Wait until it ends, for at most so many seconds; raise what made it fail."""
+        """Wait until the query ends, for at most `timeout` seconds. If it failed, raise its error.
+
+        Returns False if it is still running.
+        """
         ended = self._ended.wait(timeout)
         if ended and self._failure is not None:
             raise self._failure
         return ended
 
     def stop(self, *, drain: bool = False) -> None:
-        """Let the running epoch finish, and end. Stopping twice is fine.
+        """Let the running epoch finish, then end the query. Stopping twice is fine.
 
-        With `drain` a last epoch closes what is open: `on_close` is called, and sinks finish
-        and commit their files. A job that has no epoch yet has nothing open, and gets none by
-        this. If the pipeline has failed, nothing can be drained: then this raises what made it fail.
+        With `drain`, a last epoch closes what is open: `on_close` is called, and sinks finish and
+        commit their files. A job without any epoch has nothing open, and draining adds none. A
+        pipeline that has failed cannot be drained: `stop` then raises its error.
         """
         if self._epoch_thread == get_ident():
             raise InvalidInputError(
-                "a pipeline cannot be stopped from within its own epoch, which it would wait for",
+                "a pipeline cannot be stopped from within its own epoch: stop() waits for that epoch",
                 found="stop() called by a listener or a transform",
                 action="call it from another thread, or raise an error to end the job",
             )
@@ -119,8 +122,8 @@ class PipelineQuery:
             raise self._failure
         try:
             with self._epoch_lock, use_settings(self._pipeline.schemas.session):
-                # An epoch before the first batch would have no offsets to go on from, and Spark
-                # would begin with a batch whose epoch is taken.
+                # An epoch before the first batch would have no offsets to continue from, and Spark
+                # would begin with a batch whose epoch is already taken.
                 self._starts_again = self._driver.parent is not None or self._driver.refresh() is not None
                 while self._starts_again:
                     self._starts_again = False
@@ -131,7 +134,7 @@ class PipelineQuery:
         self._is_drained = True
 
     def _launch(self) -> StreamingQuery:
-        """Start Spark's query where the newest epoch ends."""
+        """Start Spark's query at the end of the newest epoch."""
         parent = self._driver.parent
         rebuild_directory(self._directory.path, () if parent is None else parent.engine_files)
         return (
@@ -153,7 +156,7 @@ class PipelineQuery:
                 self._failure = failure
                 raise EpochNotFinishedError(f"epoch {batch_id + 1}: see query.exception()") from None
             if self._starts_again:
-                raise EpochNotFinishedError("another driver's epoch stands; starting again from it")
+                raise EpochNotFinishedError("another driver published this epoch; restarting from it")
 
     def _run_epoch(self, batch: DataFrame | None, epoch: Epoch) -> None:
         def run(plan: EpochPlan) -> EpochResult:
@@ -174,12 +177,12 @@ class PipelineQuery:
             self._epoch_thread = None
 
     def _prepare(self, session: SparkSession) -> None:
-        """Set up the session of Spark's query once. It is a clone, so the user's is not touched."""
+        """Set up the session of Spark's query, once. It is a clone: the user's session does not change."""
         if self._is_prepared:
             return
         apply_settings(session)
-        # Work beside the stream and the last epoch run there too: Spark keeps other Python
-        # workers for other settings, and starting those takes longer than a small epoch.
+        # Compaction and the last epoch use this session too: Spark keeps separate Python workers
+        # for other settings, and starting those takes longer than a small epoch.
         self._pipeline.schemas.session = session
         self._is_prepared = True
 
@@ -193,14 +196,14 @@ class PipelineQuery:
             self._ended.set()
 
     def _follow(self) -> None:
-        """Wait for Spark's query, and start it again where another driver's epoch stands."""
+        """Wait for Spark's query. Restart it if another driver published the epoch it was running."""
         while True:
             try:
                 self._spark_query.awaitTermination()
             except PySparkException as failure:
                 if not self._is_stopping and not self._starts_again and self._failure is None:
                     self._failure = failure
-            # Not between the two halves of `_end`: it would stop the query before this one.
+            # Under the lock: between the two halves of `_end`, it would stop the query that just ended.
             with self._epoch_lock:
                 if not self._starts_again or self._is_stopping:
                     return
@@ -210,15 +213,15 @@ class PipelineQuery:
 
 
 def _out_of_step_error(newest: Manifest | None, epoch: Epoch) -> IncompatibleStateError:
-    """Spark's directory is made to go on after the newest epoch, so no batch of it comes twice."""
+    """Spark's directory is rebuilt to continue after the newest epoch, so no batch should come twice."""
     assert newest is not None, "what is published has a manifest"
     return IncompatibleStateError(
-        "Spark brings a batch whose epoch is published already, so that its rows would be skipped",
+        "Spark delivered a batch whose epoch is already published: its rows would be skipped",
         object_name=f"epoch {epoch} of job {newest.job_id}",
         found=f"batch {epoch.batch_id}",
         expected=f"batch {newest.epoch.next().batch_id}",
-        action="let nothing else write to Spark's checkpoint directory; restart the job"
+        action="make sure that nothing else writes to Spark's checkpoint directory, and restart the job"
         if has_offsets(newest.engine_files, newest.epoch)
-        else f"epoch {newest.epoch} holds no offsets of Spark's, so there is nothing to go on from: "
-        "the job was drained before it had read anything; start it under another job id",
+        else f"start the job under another job id: epoch {newest.epoch} holds no Spark offsets to continue "
+        "from, because the job was drained before it had read anything",
     )

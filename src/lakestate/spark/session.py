@@ -1,4 +1,4 @@
-"""What a pipeline needs of a Spark session: checks before anything is claimed, and settings of its own."""
+"""The Spark session of a pipeline: checks before anything is claimed, and the settings its query uses."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SESSION_SETTINGS = {
-    # Nothing to adapt in our plans, and planning in steps costs time in every epoch.
+    # Our plans leave nothing to adapt, and adaptive planning costs time in every epoch.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
-    # The simplified one leaves out what was raised in the operator's own code.
+    # A simplified traceback leaves out the frames of the operator's own code.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
 }
-"""For the query's own session, which is a clone: the user's stays as it is."""
+"""For the query's session, which is a clone: the user's session keeps its own."""
 
 
 def check_session(session: SparkSession) -> None:
-    """The session is one that the driver protocol can run beside."""
+    """Refuse Spark Connect, which would run the driver protocol in another process."""
     if type(session).__module__.startswith("pyspark.sql.connect"):
         raise InvalidInputError(
             "a pipeline does not run on Spark Connect",
             object_name=f"session of {type(session).__module__}",
-            expected="a session of the process that runs Spark's driver",
-            action="make it with SparkSession.builder.master(…) or run the program with spark-submit: "
-            "Connect would run the epochs, and so what publishes them, in a process of the server",
+            expected="a session in the process that runs Spark's driver",
+            action="create it with SparkSession.builder.master(…), or run the program with spark-submit: "
+            "Connect would run epochs, and publish them, in a process of the server",
         )
 
 
 def check_speculation(session: SparkSession, pipeline: CompiledPipeline) -> None:
-    """Rows of a stage are not handed to another one while two attempts of a subtask may run at once.
+    """Refuse speculative execution if a stage passes rows to another one.
 
-    Both attempts may then leave their rows in Spark's storage, on two executors, and Spark reads
-    either: the next stage could get the rows of one attempt and the driver the report of the other.
+    Two attempts of a subtask can then both leave their rows in Spark's storage, on two executors, and
+    Spark reads either: the next stage could get the rows of one attempt, the driver the report of the other.
     """
     handed_on = [stage.stage.name for stage in pipeline.stages if stage.exports]
     if handed_on and session.conf.get("spark.speculation", "false") == "true":
         raise InvalidInputError(
-            "a pipeline of several stages does not run with speculative execution",
+            "a pipeline with several stages cannot run with speculative execution",
             object_name=f"output of stage {', '.join(handed_on)}",
             found="spark.speculation=true",
-            action="start Spark with spark.speculation=false; a pipeline of one stage may keep it",
+            action="start Spark with spark.speculation=false; a pipeline with one stage may use it",
         )
 
 

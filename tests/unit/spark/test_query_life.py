@@ -239,7 +239,7 @@ class TestABatchThatIsPublishedAlready:
 
     def test_a_job_that_was_drained_before_it_read_anything_needs_another_name(self, query: Start) -> None:
         running = query(Driver(AlreadyPublished(), parent=stored(1)), batches=1)
-        with pytest.raises(ls.IncompatibleStateError, match="start it under another job id"):
+        with pytest.raises(ls.IncompatibleStateError, match="start the job under another job id"):
             ends(running)
 
 

@@ -1,7 +1,7 @@
 """The folder of Spark's own logs: a cache of one driver, rebuilt from the manifest at every start.
 
-Every driver has a folder of its own below the directory that it is told to use, so that a driver
-which was fenced and one that has taken over never share one, and nothing else there is touched.
+Every driver creates its own folder below the given directory. A fenced driver and the one that took over
+therefore never share a folder, and nothing else in the directory is touched.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from lakestate.errors import InvalidInputError
 
 RANDOM_CHARS = 8
-"""What `mkdtemp` appends to a prefix."""
+"""The number of characters that `mkdtemp` appends to a prefix."""
 
 
 class SparkDirectory:
-    """A new folder, locked as long as its driver lives, and removed by it.
+    """A new folder, which its driver keeps locked while it runs and removes at the end.
 
-    Folders of the same job that a killed driver left behind are removed by the next one on the host.
+    The next driver of the job on this host removes the folder of a driver that was killed.
 
     >>> with tempfile.TemporaryDirectory() as parent:
     ...     directory = SparkDirectory(Path(parent), "totals")
@@ -42,10 +42,10 @@ class SparkDirectory:
             self.path, self._descriptor = _create_locked_folder(folder, prefix)
         except OSError as error:
             raise InvalidInputError(
-                "Spark's logs cannot be kept there",
+                "Spark's logs cannot be kept in this directory",
                 object_name=str(folder),
                 found=error.strerror,
-                action="give a local directory that this user may write to as spark_checkpoint",
+                action="set spark_checkpoint to a local directory that this user may write to",
             ) from error
 
     def remove(self) -> None:
@@ -63,15 +63,15 @@ def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
             descriptor = _lock(path)
             if path.exists():
                 return path, descriptor
-            # Taken for a leftover in the moment before it was locked.
+            # Another driver swept it away in the moment before it was locked.
             os.close(descriptor)
 
 
 def _sweep(parent: Path, prefix: str) -> None:
-    """Remove the folders whose driver is dead: the living hold a lock on theirs."""
-    # As long as `mkdtemp` makes names: a job whose name begins like ours has longer ones.
+    """Remove the folders whose driver has ended: a running driver holds a lock on its folder."""
+    # Names of exactly this length: a job whose id begins with this job's id has longer ones.
     for path in parent.glob(f"{prefix}{'?' * RANDOM_CHARS}"):
-        # Another user's folder, or one that is gone meanwhile, is none of our business.
+        # Ignore folders of other users, and those that disappear meanwhile.
         with suppress(OSError):
             descriptor = _lock(path)
             shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Spark's checkpoint directory as a cache: kept in the manifest, rebuilt from it at every start.
+"""The files of Spark's checkpoint directory: stored in the manifest, rebuilt from it at every start.
 
-Spark writes `commits/N` only after the epoch of batch N is published, so that file is written here
-in its place. Nothing else than these few small files is needed to go on at batch N + 1.
+Spark writes `commits/N` only after the epoch of batch N is published, so we write that file in its place.
+These few small files are all that Spark needs to continue at batch N + 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakestate.protocol.values import Epoch
 
 METADATA = "metadata"
 COMMITTED_BATCH = b'v1\n{"nextBatchWatermarkMs":0}'
-"""What Spark writes when a batch without its own state is done."""
+"""What Spark writes to `commits/N` after a batch of a query without state."""
 
 _COMPACTED = re.compile(r"(\d+)\.compact")
 
@@ -25,10 +25,10 @@ _COMPACTED = re.compile(r"(\d+)\.compact")
 def read_engine_files(
     directory: Path, epoch: Epoch, before: Sequence[NamedBytes] = ()
 ) -> tuple[NamedBytes, ...]:
-    """What Spark needs to go on after this epoch, read from its checkpoint directory.
+    """Read what Spark needs to continue after this epoch from its checkpoint directory.
 
-    Called while the batch of the epoch runs: its offsets are written, its commit is not. `before`
-    is what the epoch before this one kept.
+    Call it while the batch of the epoch runs: its offsets are written then, its commit is not. `before`
+    holds the files of the epoch before.
     """
     _refuse_state_of_spark(directory)
     batch = epoch.batch_id
@@ -38,7 +38,7 @@ def read_engine_files(
         raise CorruptionError(
             "Spark's checkpoint directory has no offsets of the running batch",
             object_name=str(directory / f"offsets/{batch}"),
-            action="let nothing else write to this directory; restart the job",
+            action="make sure that nothing else writes to this directory, and restart the job",
         )
     files.append(NamedBytes(f"commits/{batch}", COMMITTED_BATCH))
     logs = tuple(_source_logs(directory))
@@ -47,25 +47,25 @@ def read_engine_files(
 
 
 def has_offsets(files: Sequence[NamedBytes], epoch: Epoch) -> bool:
-    """Whether these files tell how far this epoch has read."""
+    """Whether these files contain the offsets of this epoch."""
     return any(file.name == f"offsets/{epoch.batch_id}" for file in files)
 
 
 def _refuse_state_of_spark(directory: Path) -> None:
-    """State that Spark keeps itself is not in the manifest: a restart would go on without it."""
+    """Refuse state that Spark keeps itself: it is not in the manifest, so a restart would lose it."""
     if (directory / "state").exists():
         raise InvalidInputError(
-            "a source of the pipeline has state that Spark keeps",
+            "a source of the pipeline has state of Spark's own",
             object_name=str(directory / "state"),
             expected="a streaming DataFrame without aggregation, dropDuplicates or join of two streams",
-            action="do that in an operator, or over each batch in a transform",
+            action="do this in an operator, or over each batch in a transform",
         )
 
 
 def engine_files_without_batch(files: Sequence[NamedBytes], epoch: Epoch) -> tuple[NamedBytes, ...]:
-    """The files for an epoch without a batch of Spark's: it has read nothing more than its parent.
+    """The files of an epoch that has no batch of Spark's, and so has read no more than its parent.
 
-    Spark does the same when it runs a batch without new data.
+    Spark writes the same files when it runs a batch without new data.
     """
     before, batch = epoch.batch_id - 1, epoch.batch_id
     found = {file.name: file.data for file in files}
@@ -79,7 +79,7 @@ def engine_files_without_batch(files: Sequence[NamedBytes], epoch: Epoch) -> tup
 
 
 def rebuild_directory(directory: Path, files: Sequence[NamedBytes]) -> None:
-    """Make the directory hold exactly these files. What was there is a cache, and may be older."""
+    """Replace the content of the directory with these files. It is a cache, and may be out of date."""
     _clear_directory(directory)
     for file in files:
         path = directory / file.name
@@ -88,18 +88,18 @@ def rebuild_directory(directory: Path, files: Sequence[NamedBytes]) -> None:
             path.write_bytes(file.data)
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as cause:
             raise CorruptionError(
-                "a file of Spark's has the name of a directory of another",
+                "two of Spark's files need the same path as a file and as a directory",
                 object_name=f"{file.name} in the manifest",
                 action="open an older epoch",
             ) from cause
 
 
 def _clear_directory(directory: Path) -> None:
-    """The folder itself stays: another in its place would not have the lock that keeps it alive."""
+    """Remove everything in the folder. The folder itself stays, because its driver holds a lock on it."""
     directory.mkdir(parents=True, exist_ok=True)
     for path in list(directory.iterdir()):
         if path.is_dir() and not path.is_symlink():
-            # Spark may still be purging old logs of its own: what vanishes under us is no error.
+            # Spark may still be purging old logs: files that disappear meanwhile are not an error.
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
@@ -108,12 +108,12 @@ def _clear_directory(directory: Path) -> None:
         raise InvalidInputError(
             "Spark's checkpoint directory cannot be emptied",
             object_name=str(left),
-            action="let nothing else write to this directory; restart the job",
+            action="make sure that nothing else writes to this directory, and restart the job",
         )
 
 
 def source_offsets(files: Sequence[NamedBytes], epoch: Epoch, count: int) -> list[str]:
-    """How far each source was read, as Spark writes it, in the order of the sources."""
+    """How far each source has been read, in Spark's notation and in the order of the sources."""
     data = next((file.data for file in files if file.name == f"offsets/{epoch.batch_id}"), None)
     if data is None:
         return [""] * count
@@ -124,15 +124,17 @@ def source_offsets(files: Sequence[NamedBytes], epoch: Epoch, count: int) -> lis
             "Spark's offset log cannot be decoded",
             object_name=f"offsets/{epoch.batch_id} in the manifest",
             found=f"{data[:40]!r}",
-            expected="lines of text: a version, the batch, and one line for each source",
+            expected="lines of text: a version, the batch metadata, and one line for each source",
         ) from cause
     if version not in ("v1", "v2"):
-        raise IncompatibleStateError("Spark's offset log is of an unknown version", found=version)
+        raise IncompatibleStateError(
+            "Spark's offset log has an unknown version", found=version, expected="v1 or v2"
+        )
     return offsets if len(offsets) == count else ["\n".join(offsets)] * count
 
 
 def _source_logs(directory: Path) -> Iterator[NamedBytes]:
-    """The logs that sources keep of what they have seen, without what a later file sums up."""
+    """The logs in which sources record what they have read, without those that a compacted log replaces."""
     for log in sorted((directory / "sources").glob("*")):
         files = {path.name: path for path in log.iterdir() if path.is_file() and _is_log(path.name)}
         summed_up = _last_compacted_number(files)
@@ -142,7 +144,7 @@ def _source_logs(directory: Path) -> Iterator[NamedBytes]:
 
 
 def _refuse_lost_logs(directory: Path, before: Sequence[NamedBytes], logs: Sequence[NamedBytes]) -> None:
-    """A source that has lost its log would read again what it has read."""
+    """Refuse to continue without the log of a source, which would then read the same input again."""
     found = {file.name for file in logs}
     for file in before:
         folder, _, name = file.name.rpartition("/")
@@ -156,13 +158,13 @@ def _refuse_lost_logs(directory: Path, before: Sequence[NamedBytes], logs: Seque
             raise CorruptionError(
                 "Spark's checkpoint directory has lost a log of a source",
                 object_name=str(directory / file.name),
-                action="let nothing else clear this directory away, or give another one as "
-                "spark_checkpoint; restart the job",
+                action="make sure that nothing else removes files from this directory, or set "
+                "spark_checkpoint to another one; restart the job",
             )
 
 
 def _last_compacted_number(names: Iterable[str]) -> int:
-    """The number of the last log that sums up those before it."""
+    """The number of the last log that replaces all earlier ones."""
     return max((int(match[1]) for name in names if (match := _COMPACTED.fullmatch(name))), default=-1)
 
 

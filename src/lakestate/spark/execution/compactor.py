@@ -1,8 +1,8 @@
-"""Compaction as Spark work beside the stream: one task for each subtask that has enough files.
+"""Compaction as Spark jobs beside the stream: one task for each subtask that has enough files.
 
-Spark gives free slots to the job that was started first, so a merge of all subtasks at once would let
-the next epoch wait until the last of them has begun. A few are merged at a time, each few in a job of
-their own: an epoch then finds most slots free, and is before all merges that have not begun yet.
+Spark gives free slots to the job that started first, so merging all subtasks in one job would make the
+next epoch wait until the last merge has begun. Instead, each job merges a few subtasks: an epoch then finds
+most slots free, and runs before all merges that have not begun.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, Merges
 from lakestate.tables.contract import Table
 
 SUBTASKS_FOR_ONE_MERGE = 4
-"""So many subtasks of an operator, and so about as many slots, for each merge that runs at a time."""
+"""One merge runs at a time for every so many subtasks of an operator, and so for about as many slots."""
 
 
 class SparkCompactor:
-    """Merges the files of operators on the cluster. Called by the driver's upkeep thread."""
+    """Merges the files of operators on the cluster. The driver's upkeep thread calls it."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class SparkCompactor:
         self._tables = tables
 
     def __call__(self, manifest: Manifest, operator_id: str, claim: GenerationRecord) -> Merges:
-        """What each subtask of an operator swaps in."""
+        """Merge the files of an operator. Returns what each of its subtasks swaps in."""
         entry = manifest.operator(operator_id)
         assert entry is not None
         merges = self._merge_ranged(manifest, entry, claim)
@@ -73,7 +73,7 @@ class SparkCompactor:
         return merges
 
     def _merge_replicated(self, manifest: Manifest, entry: OperatorEntry, claim: GenerationRecord) -> Merges:
-        """Replicated tables are small, and their files belong to all subtasks: merged right here."""
+        """Merge replicated tables on the driver: they are small, and all subtasks share their files."""
         objects = self._backend.objects(manifest.job_id)
         first = objects.read_subtasks(entry.subtasks[:1])[0]
         if not any(config.table_type.is_replicated for config in first.configs):

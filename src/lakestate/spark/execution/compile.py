@@ -1,4 +1,4 @@
-"""A pipeline ready to run: stages with their shipped code, and one streaming DataFrame to read."""
+"""A pipeline ready to run: stages with their pickled code, and one streaming DataFrame to read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class CompiledStage:
-    """A stage with what its tasks need."""
+    """A stage and what its tasks need."""
 
     stage: Stage
     code: StageCode
@@ -43,7 +43,7 @@ class CompiledPipeline:
     parallelism: int
     stages: tuple[CompiledStage, ...]
     forks: frozenset[int]
-    """Nodes whose rows are kept, because several stages need them."""
+    """Ids of nodes whose rows are persisted, because several stages need them."""
 
     @property
     def steps(self) -> Mapping[str, int]:
@@ -66,7 +66,7 @@ def compile_pipeline(
 
 
 def combine_sources(graph: Graph) -> DataFrame:
-    """One streaming DataFrame of all sources: rows as they are, or one struct column a source."""
+    """One streaming DataFrame of all sources: plain rows for one source, else a struct column per source."""
     sources = graph.sources
     if len(sources) == 1:
         return sources[0].frame
@@ -78,7 +78,7 @@ def combine_sources(graph: Graph) -> DataFrame:
 
 
 def source_column(number: int) -> str:
-    """The column of a source in the combined DataFrame."""
+    """The name of a source's column in the combined DataFrame."""
     return f"source_{number}"
 
 

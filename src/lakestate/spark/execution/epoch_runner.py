@@ -1,8 +1,8 @@
-"""Runs the subtasks of one epoch on Spark, stage by stage, and tells what they reported.
+"""Runs the subtasks of one epoch on Spark, stage by stage, and returns what they report.
 
-A stage that nothing follows is one Spark job. The rows of a stage that others follow are kept; after
-the last stage its reports are read again: if another attempt has taken the place of one whose rows
-were used, the epoch would mix the two, and is thrown away.
+A stage that no other stage follows is one Spark job. The rows of other stages are persisted, and their
+reports are read a second time after the last stage: if an attempt was replaced after its rows were used,
+the epoch would mix two attempts, and it is discarded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EpochRunner:
         self._directory = directory
 
     def run(self, plan: EpochPlan, batch: DataFrame | None) -> EpochResult:
-        """Run the stages over Spark's batch; without one, over no rows."""
+        """Run the stages over a batch of Spark's, or over no rows if there is none."""
         frames = EpochFrames(self._pipeline, plan, batch)
         try:
             reports = self._run_stages(frames)
@@ -70,7 +70,7 @@ class EpochRunner:
         for name, output, found in kept:
             if sorted(collect_reports(output)) != found:
                 raise SupersededAttemptError(
-                    "subtasks were run again after their rows had been used", object_name=f"stage {name}"
+                    "subtasks ran again after their rows had been used", object_name=f"stage {name}"
                 )
         return reports
 
@@ -96,7 +96,7 @@ class EpochRunner:
         )
 
     def _rows(self, reports: list[SubtaskReport], observed: dict[str, dict[str, object]]) -> dict[str, int]:
-        """Rows read by source; of a single one without event time, those that reached the first stage."""
+        """Rows read from each source. For a single source without event time, the first stage counts them."""
         rows = {name: int(str(seen["rows"])) for name, seen in observed.items()}
         sources = self._pipeline.graph.sources
         if len(sources) == 1 and sources[0].name not in rows:

@@ -1,6 +1,6 @@
 """The DataFrames of one epoch: from Spark's batch to the routed input of every stage.
 
-DataFrame API only. A frame that several stages need is kept until the epoch ends.
+Uses only the DataFrame API. A frame that several stages need is persisted until the epoch ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SUBTASK = "__subtask"
 
 
 class EpochFrames:
-    """All frames of one run of one epoch. `release` must be called when it is over."""
+    """All frames of one run of an epoch. Call `release` when the run is over."""
 
     def __init__(self, pipeline: CompiledPipeline, plan: EpochPlan, batch: DataFrame | None) -> None:
         self._pipeline = pipeline
@@ -54,15 +54,15 @@ class EpochFrames:
             self._batch = self._keep(batch)
 
     def release(self) -> None:
-        """Let go of what was kept."""
+        """Unpersist all frames."""
         for frame in self._kept:
             frame.unpersist()
 
     def counts(self) -> dict[str, dict[str, Any]]:
-        """What was counted of each source while its rows flowed by, after all stages have run.
+        """What was observed of each source while its rows were read. Call it after all stages have run.
 
-        Where Spark finds that nothing comes of a source's rows, it reads none of them. But its offsets
-        move on all the same, and so must its watermark: then the rows are counted in a job of their own.
+        Spark does not read a source whose rows contribute nothing. Its offsets advance all the same, and
+        so must its watermark: its rows are then counted in a separate job.
         """
         return {
             node.name: _observed_counts(observation)
@@ -71,13 +71,13 @@ class EpochFrames:
         }
 
     def output(self, stage: CompiledStage) -> DataFrame:
-        """What the tasks of a stage give back. Exported rows are kept, and read again later."""
+        """The output of a stage's tasks. It is persisted if the stage exports rows."""
         return self._run_stage(stage, self._route(stage))
 
     def output_of_no_rows(self, stage: CompiledStage) -> DataFrame:
-        """The same over no rows, for a stage whose input Spark has found to be empty.
+        """The output over no rows, for a stage whose input Spark has recognised as empty.
 
-        Spark then runs no task at all; but every subtask has to see the watermark, and to report.
+        Spark then runs no task at all, but every subtask must see the watermark and report.
         """
         names = stage.input_names
         schemas, origin = self._pipeline.schemas, stage.stage.origin
@@ -101,7 +101,7 @@ class EpochFrames:
         return frame
 
     def _rows_of(self, node: Any) -> DataFrame:
-        """The rows of a node outside stages, or exported by one."""
+        """The rows of a node outside stages, or of a step that its stage exports."""
         if id(node) not in self._frames:
             frame = self._build(node)
             is_fork = id(node) in self._pipeline.forks and not isinstance(node, SourceNode)
@@ -121,15 +121,15 @@ class EpochFrames:
                 return add_key_columns(self._rows_of(node.parent), node)[0]
             case ShuffleNode():
                 return self._rows_of(node.parent)
-        raise AssertionError(f"a stage before this one did not export {node}")
+        raise AssertionError(f"no earlier stage exported {node}")
 
     def _apply_transform(self, node: TransformNode) -> DataFrame:
-        """What a transform makes of its rows, with the columns that it had when the job started."""
+        """The rows that a transform returns. Their columns must be those of when the job started."""
         frame = node.function(self._rows_of(node.parent))
         expected = spark_ddl(self._pipeline.schemas.of(node))
         if spark_ddl(frame.schema) != expected:
             raise InvalidInputError(
-                "a transform returns other columns than when the job started",
+                "a transform returns different columns than when the job started",
                 object_name=getattr(node.function, "__name__", "transform"),
                 found=spark_ddl(frame.schema),
                 expected=expected,
@@ -138,11 +138,11 @@ class EpochFrames:
         return frame
 
     def _source(self, node: SourceNode) -> DataFrame:
-        """All rows of a source, counted while they flow by if they have event time, or company."""
+        """All rows of a source, with an observation if it has event time or is not the only source."""
         if id(node) in self._raw:
             return self._raw[id(node)]
         frame = self._read_source(node)
-        # The rows of a single source without event time are counted by the first stage, for less.
+        # The first stage counts the rows of a single source without event time, which costs less.
         is_counted = node.event_time is not None or len(self._pipeline.graph.sources) > 1
         if is_counted and self._batch is not None:
             observation = Observation()
@@ -170,7 +170,7 @@ class EpochFrames:
         return self._batch.where(F.col(column).isNotNull()).select(f"{column}.*")
 
     def _is_late(self, node: SourceNode) -> Column:
-        """Older than the watermark. A row without event time is never late."""
+        """Whether a row is older than the watermark. A row without event time is never late."""
         watermark_us = self._plan.watermark_us
         if node.event_time is None or watermark_us is None:
             return F.lit(False)
@@ -193,9 +193,9 @@ class EpochFrames:
                 return self._spread(self._rows_of(origin))
 
     def _spread(self, frame: DataFrame) -> DataFrame:
-        """Rows in about equal parts, each where it would go if Spark had to compute it again.
+        """Split rows into parts of about equal size, the same ones if Spark computes them again.
 
-        By a hash of all columns: `repartition` deals rows out in turn, and has to sort them first.
+        Splits by a hash of all columns: `repartition` assigns rows round-robin, and has to sort them first.
         """
         parallelism = self._pipeline.parallelism
         if any(_has_no_hash(field.dataType.simpleString()) for field in frame.schema.fields):
@@ -216,7 +216,7 @@ class EpochFrames:
         return subtask_sql(f"xxhash64({names})", self._pipeline.parallelism)
 
     def _select_needed(self, stage: CompiledStage, frame: DataFrame) -> DataFrame:
-        """Only the columns that the stage's first steps declare, if all of them do."""
+        """Select the columns that the stage's first steps declare, if all of them declare their input."""
         first = [step for step in stage.stage.steps if step.parent is stage.stage.origin]
         declared = [step.operator.input if isinstance(step, ApplyNode) else None for step in first]
         names = set(self._pipeline.schemas.key(stage.stage.origin))
@@ -233,15 +233,15 @@ class EpochFrames:
 
 
 def _observed_counts(observation: Observation) -> dict[str, Any] | None:
-    """What an observation has counted; None if no job has run over it, or Spark has cut it out of all."""
-    # `get` waits for such a job, which may be for ever: a transform need not use the rows it is given.
+    """What an observation counted, or None if no job ran over it or Spark removed it from every plan."""
+    # `get` waits for a job, perhaps forever: a transform need not use the rows it is given.
     assert observation._jo is not None, "it is part of a frame"
     if not observation._jo.future().isCompleted():
         return None
     try:
         return dict(observation.get) or None
     except (PySparkException, Py4JError):
-        # Spark cannot hand over the row without columns that it leaves for an observation it has cut out.
+        # For an observation that it removed, Spark keeps a row without columns, which it cannot convert.
         return None
 
 
@@ -250,13 +250,13 @@ def _has_no_hash(type_: str) -> bool:
 
 
 def event_time_us(node: SourceNode) -> Column:
-    """The event time of a source's rows in microseconds since 1970."""
+    """The event time of a source's rows, as microseconds since 1970."""
     assert node.event_time is not None
     return F.expr(micros_sql(node.event_time, node.frame.schema[node.event_time].dataType.simpleString()))
 
 
 def collect_reports(frame: DataFrame) -> list[bytes]:
-    """Run the job that computes a stage's output, and collect the reports in it."""
+    """Run the job that computes a stage's output, and collect the reports of its subtasks."""
     if len(frame.columns) > 1:
         frame = frame.where(F.col(REPORT).isNotNull()).select(REPORT)
     return [bytes(row[0]) for row in frame.collect()]

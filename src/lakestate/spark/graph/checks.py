@@ -1,4 +1,4 @@
-"""What is wrong with a graph, found before anything starts and before anything is claimed."""
+"""Checks of a graph, made before anything starts and before the job is claimed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIME_TYPES = ("timestamp", "timestamp_ntz")
 
 
 def check_names(graph: Graph) -> None:
-    """Ids are valid and used once; every source is read, and something is done."""
+    """Check that ids are valid and unique, that every source is read, and that there is a step."""
     if not graph.sources or not graph.steps:
         raise InvalidInputError("a pipeline needs a source, and an operator or a sink")
     for kind, names in (
@@ -33,7 +33,7 @@ def check_names(graph: Graph) -> None:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InvalidInputError(
-                f"two of a pipeline's {'sources' if kind == 'source' else 'operators and sinks'} have one id",
+                f"two {'sources' if kind == 'source' else 'operators or sinks'} have the same id",
                 found=", ".join(twice),
             )
     read = {id(node) for step in graph.steps for node in ancestors_of(step)}
@@ -43,7 +43,7 @@ def check_names(graph: Graph) -> None:
 
 
 def check_types(graph: Graph, schemas: Schemas) -> None:
-    """Columns and types fit from every source to every sink."""
+    """Check that columns and types fit, from every source to every sink."""
     for source in graph.sources:
         _check_source(source, schemas)
     for node in graph.steps:
@@ -55,7 +55,7 @@ def check_types(graph: Graph, schemas: Schemas) -> None:
 
 
 def check_stored(graph: Graph, manifest: Manifest, objects: JobObjects, dropped: Collection[str]) -> None:
-    """Every stored table can be read by what is declared now, or nothing starts."""
+    """Check that every stored table can be read with what is declared now."""
     _check_stored_sources(graph, manifest)
     declared = {node.step_id: tables_of(node) for node in graph.steps}
     forgotten = sorted(
@@ -63,7 +63,7 @@ def check_stored(graph: Graph, manifest: Manifest, objects: JobObjects, dropped:
     )
     if forgotten:
         raise IncompatibleStateError(
-            "stored operators are not in the pipeline any more",
+            "stored operators are no longer in the pipeline",
             object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
             found=", ".join(forgotten),
             expected=", ".join(sorted(declared)),
@@ -72,17 +72,17 @@ def check_stored(graph: Graph, manifest: Manifest, objects: JobObjects, dropped:
     for entry in manifest.operators:
         if entry.operator_id in declared:
             where = f"operator {entry.operator_id} in epoch {manifest.epoch} of job {manifest.job_id}"
-            # One subtask speaks for all: a changed declaration is written by every one of them.
+            # One subtask is enough: every subtask stores the same declarations.
             _check_tables(declared[entry.operator_id], objects.read_subtasks(entry.subtasks[:1])[0], where)
 
 
 def _check_stored_sources(graph: Graph, manifest: Manifest) -> None:
-    """Spark finds the offsets of a source by its place: another one there would read from them."""
+    """Refuse other sources: Spark finds offsets by position, so another source would read from them."""
     stored = [source.source for source in manifest.sources]
     declared = [node.name for node in graph.sources]
     if manifest.engine_files and stored != declared:
         raise IncompatibleStateError(
-            "the sources of the job are not those of its newest epoch",
+            "the sources of the job differ from those of its newest epoch",
             object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
             found=", ".join(declared),
             expected=f"{', '.join(stored)}, in this order",
@@ -91,7 +91,7 @@ def _check_stored_sources(graph: Graph, manifest: Manifest) -> None:
 
 
 def event_time_of(node: Any, schemas: Schemas) -> str | None:
-    """The event-time column of the rows that reach a node, if they still have one."""
+    """The event-time column of the rows that reach a node, if they still have it."""
     columns = {column.name: column.type for column in schemas.columns(node.parent)}
     for source in ancestors_of(node):
         if isinstance(source, SourceNode) and source.event_time is not None:
@@ -104,7 +104,7 @@ def _check_tables(tables: Sequence[Table], stored: Any, where: str) -> None:
     gone = sorted(config.name for config in stored.configs if config.name not in by_name)
     if gone:
         raise IncompatibleStateError(
-            "stored tables are not declared any more",
+            "stored tables are no longer declared",
             object_name=where,
             found=", ".join(gone),
             expected=", ".join(sorted(by_name)) or "no table",
@@ -125,7 +125,7 @@ def _check_source(source: SourceNode, schemas: Schemas) -> None:
     types = {column.name: column.type for column in schemas.columns(source)}
     if types.get(source.event_time) not in _TIME_TYPES:
         raise InvalidInputError(
-            f"event time of source {source.name} is not a timestamp",
+            f"the event time of source {source.name} is not a timestamp",
             object_name=source.event_time,
             found=types.get(source.event_time, f"columns {', '.join(types)}"),
             expected="timestamp",
@@ -154,7 +154,7 @@ def _check_rows_exist(node: ApplyNode | SinkNode, schemas: Schemas, parent: Any 
     parent = node.parent if parent is None else parent
     if not schemas.of(parent).fields:
         raise InvalidInputError(
-            f"{node.step_id} takes rows of an operator that has no output",
+            f"{node.step_id} takes rows from an operator without output",
             object_name=getattr(parent, "step_id", None),
             action="declare its `output`",
         )
@@ -168,7 +168,7 @@ def _check_needed(node: ApplyNode, input_name: str, parent: Any, schemas: Schema
     missing = [str(column) for column in columns_of(needed, what="input") if column.name not in there]
     if missing:
         raise NotFoundError(
-            f"operator {node.step_id} needs columns that its rows do not have",
+            f"operator {node.step_id} needs columns that its input does not have",
             object_name=", ".join(missing),
             found=", ".join(there),
         )
@@ -178,7 +178,7 @@ def _check_key(table: Table, parent: Any, schemas: Schemas, where: str) -> None:
     config = table.config
     types = {column.name: column.type for column in config.key_columns}
     wanted = [types[name] for name in config.routing_columns]
-    # Below an operator the rows may have lost their key columns: the stage's key still counts.
+    # The output of an operator may lack the key columns: the key of the stage still applies.
     keyed = parent
     while isinstance(keyed, ApplyNode):
         keyed = keyed.parent
@@ -188,7 +188,7 @@ def _check_key(table: Table, parent: Any, schemas: Schemas, where: str) -> None:
         found = [there[name] for name in schemas.key(side)]
         if found != wanted:
             raise InvalidInputError(
-                f"table {table.name} is not keyed like the rows of {where}",
+                f"the key of table {table.name} differs from the key of the rows of {where}",
                 found=f"rows with key ({_columns_text(schemas.key(side), found)})"
                 if found
                 else "rows without key",

@@ -1,4 +1,4 @@
-"""The graph of a pipeline as users draw it: nodes and what they need. Data only; nothing runs here."""
+"""The graph of a pipeline as users build it. Data only: nothing runs here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KeyColumn: TypeAlias = "str | Column"
 
 
 class Late(Enum):
-    """What happens to rows older than the watermark. They are counted in any case."""
+    """What to do with rows older than the watermark. They are counted either way."""
 
     KEEP = "keep"
     DROP = "drop"
@@ -37,7 +37,7 @@ class SourceNode:
 
 @dataclass(frozen=True, eq=False)
 class LateRowsNode:
-    """The late rows of a source, as a stream of their own."""
+    """The late rows of a source, as a separate stream."""
 
     source: SourceNode
 
@@ -52,7 +52,7 @@ class TransformNode:
 
 @dataclass(frozen=True, eq=False)
 class KeyByNode:
-    """Rows routed by key from here on."""
+    """Rows routed by key."""
 
     parent: Node
     columns: tuple[KeyColumn, ...]
@@ -60,7 +60,7 @@ class KeyByNode:
 
 @dataclass(frozen=True, eq=False)
 class ShuffleNode:
-    """Rows that belong together in one subtask, by SQL expressions; the rows stay as they are."""
+    """Rows for which the SQL expressions are equal go to one subtask. The rows do not change."""
 
     parent: Node
     expressions: tuple[str, ...]
@@ -104,7 +104,7 @@ class Graph:
     nodes: list[Any] = field(default_factory=list)
 
     def add(self, node: Any) -> Any:
-        """Add a node whose parents are there already."""
+        """Add a node. Its parents are already in the graph."""
         self.nodes.append(node)
         return node
 
@@ -138,7 +138,7 @@ def parents_of(node: Any) -> Sequence[Any]:
 
 
 def ancestors_of(node: Any) -> Iterator[Any]:
-    """The node itself and everything it takes rows from, nearest first."""
+    """The node itself and all nodes upstream of it, nearest first."""
     yield node
     for parent in parents_of(node):
         yield from ancestors_of(parent)

@@ -1,6 +1,6 @@
-"""Which rows of a sink belong together: those of one output partition, in one subtask.
+"""Sends the rows of one output partition of a sink to one subtask.
 
-Then each partition has one open file in all, and not one in every subtask.
+Each partition then has one open file in total, rather than one in every subtask.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNIT_US = {"minute": 60_000_000, "hour": 3_600_000_000, "day": _DAY_US}
 
 
 def add_partition_shuffle(sink: Sink, graph: Graph, node: Any) -> Any:
-    """The node whose rows a sink takes: shuffled, if the sink asks for it."""
+    """Add a shuffle in front of a sink that wants one. Returns the node whose rows the sink takes."""
     if not isinstance(sink, FileSink) or not sink.shuffle_by_partition:
         return node
     timed = [
@@ -40,12 +40,12 @@ def shuffle_expressions(
 ) -> tuple[str, ...]:
     """SQL expressions that are equal for all rows of an output partition.
 
-    The schema says what the event time is. Periods are those of UTC, as in the paths.
+    The schema gives the type of the event time. Periods are in UTC, as in the paths.
     """
     if not partitioning.by:
         raise InvalidInputError(
             "rows cannot be shuffled by partition: the output has no partitions",
-            action="set partition_by, or leave shuffle_by_partition out",
+            action="set partition_by, or remove shuffle_by_partition",
         )
     expressions = [f"`{column}`" for column in partitioning.columns]
     pattern = partitioning.event_time
@@ -57,7 +57,7 @@ def shuffle_expressions(
 
 
 def micros_sql(column: str, type_: str) -> str:
-    """A timestamp column in microseconds since 1970."""
+    """A timestamp column as microseconds since 1970, in SQL."""
     if type_ == "timestamp_ntz":
         return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', `{column}`)"
     return f"unix_micros(`{column}`)"
@@ -66,6 +66,6 @@ def micros_sql(column: str, type_: str) -> str:
 def _period_sql(pattern: EventTime, micros: str) -> str:
     if pattern.unit in _UNIT_US:
         return f"floor({micros} / {_UNIT_US[pattern.unit]})"
-    # A date knows no time zone; months and years of a timestamp would be the session's.
+    # A date has no time zone. The month or year of a timestamp would depend on the session's.
     day = f"date_add(DATE'1970-01-01', CAST(floor({micros} / {_DAY_US}) AS INT))"
     return f"year({day})" if pattern.unit == "year" else f"year({day}) * 12 + month({day})"

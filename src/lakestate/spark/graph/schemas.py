@@ -1,6 +1,6 @@
-"""The columns of every node of a graph, known before anything starts.
+"""The columns of every node of a graph, inferred before anything starts.
 
-Transforms are tried on an empty DataFrame: Spark analyses them without running anything.
+Transforms are applied to an empty DataFrame, which Spark analyses without running anything.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ class Schemas:
 
     def __init__(self, session: SparkSession, graph: Graph) -> None:
         self.session = session
-        """Where frames without rows are made: the user's, until the query has one of its own."""
+        """Creates the empty frames. It is the user's session until the query has its own."""
         self._known: dict[int, StructType] = {}
         self._keys: dict[int, tuple[str, ...]] = {}
         for node in graph.nodes:
             self._known[id(node)] = self._infer(node)
 
     def of(self, node: Any) -> StructType:
-        """The columns of a node's rows, as Spark says them."""
+        """The columns of a node's rows, as a Spark schema."""
         return self._known[id(node)]
 
     def columns(self, node: Any) -> tuple[Column, ...]:
-        """The columns of a node's rows, as tables say them."""
+        """The columns of a node's rows, as tables declare them."""
         return columns_of(spark_ddl(self.of(node)), what="row")
 
     def arrow(self, node: Any) -> pa.Schema:
-        """The columns of a node's rows as they reach Python."""
+        """The columns of a node's rows, as an Arrow schema."""
         return pa.schema(arrow_fields(self.columns(node)))
 
     def key(self, node: Any) -> tuple[str, ...]:
-        """The key columns of a keyed node; none if it is not keyed."""
+        """The key columns of a node, empty if it is not keyed."""
         return self._keys.get(id(node), ())
 
     def empty_frame(self, node: Any) -> DataFrame:
-        """No rows, with the columns of the node."""
+        """An empty DataFrame with the columns of a node."""
         return self.session.createDataFrame([], self.of(node))
 
     def empty_frame_with_tasks(self, schema: StructType) -> DataFrame:
-        """No rows, but not so plainly that Spark leaves out the tasks that would read them."""
+        """An empty DataFrame that Spark does not recognise as empty, so that its tasks still run."""
         columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields]
         return self.session.range(1).where(F.col("id") < 0).select(*columns)
 
@@ -92,13 +92,15 @@ class Schemas:
             found = node.function(self.empty_frame(node.parent))
         except PySparkException as cause:
             raise InvalidInputError(
-                "a transform does not fit its rows",
+                "a transform does not fit its input",
                 object_name=getattr(node.function, "__name__", "transform"),
                 found=str(cause).split("\n")[0],
                 expected=f"columns {', '.join(self.of(node.parent).names)}",
             ) from cause
         if not isinstance(found, DataFrame):
-            raise InvalidInputError("a transform returns a DataFrame", found=type(found).__name__)
+            raise InvalidInputError(
+                "a transform did not return a DataFrame", found=type(found).__name__, expected="DataFrame"
+            )
         return found.schema
 
     def _key_schema(self, node: KeyByNode) -> StructType:
@@ -106,7 +108,7 @@ class Schemas:
             frame, names = add_key_columns(self.empty_frame(node.parent), node)
         except PySparkException as cause:
             raise InvalidInputError(
-                "not a key of these rows",
+                "a key does not fit its input",
                 object_name=", ".join(str(column) for column in node.columns),
                 found=str(cause).split("\n")[0],
                 expected=f"columns or expressions of {', '.join(self.of(node.parent).names)}",
@@ -125,7 +127,7 @@ class Schemas:
 def add_key_columns(frame: DataFrame, node: KeyByNode) -> tuple[DataFrame, tuple[str, ...]]:
     """The rows with every key as a column, and the names of those columns.
 
-    A key that is an expression becomes a column of its own, named as it is aliased.
+    A key that is an expression becomes an additional column, named by its alias.
     """
     names: list[str] = []
     for key in node.columns:
@@ -140,25 +142,25 @@ def add_key_columns(frame: DataFrame, node: KeyByNode) -> tuple[DataFrame, tuple
             frame = keyed
         elif not _is_plain(column, added, frame):
             raise InvalidInputError(
-                "a key has the name of a column that is something else",
+                "a key expression has the name of a different column",
                 object_name=str(key),
-                found=f"column {added} beside it",
+                found=f"column {added} in the input",
                 action="give the key another alias, or change the column before key_by",
             )
     return frame, tuple(names)
 
 
 def _is_plain(column: SparkColumn, name: str, frame: DataFrame) -> bool:
-    """True of the column itself, which Spark shows by its name, perhaps qualified."""
+    """Whether it is the column itself, which Spark displays as its name, possibly qualified."""
     shown = str(column).removeprefix("Column<'").removesuffix("'>")
     if shown == name:
         return True
-    # A field of a struct is shown the same way; Spark knows columns in any case.
+    # Spark displays a field of a struct in the same way. It ignores case in column names.
     columns = {known.lower() for known in frame.columns}
     is_qualified = shown.endswith(f".{name}") and shown.replace(".", "").isidentifier()
     return is_qualified and shown.partition(".")[0].lower() not in columns
 
 
 def spark_ddl(schema: StructType) -> str:
-    """A schema in words that state tables know."""
+    """A Spark schema as the text that state tables parse."""
     return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)

@@ -1,7 +1,7 @@
-"""A graph cut into stages: steps that need no routing between them run in one `mapInArrow`.
+"""Cuts a graph into stages: steps without routing between them run in one `mapInArrow`.
 
-A stage begins where rows are routed. Operators and sinks that follow each other without a new key
-or a transform form a tree inside it; what such a tree hands to Spark SQL again is exported.
+A stage begins where rows are routed. Operators and sinks that follow each other without a new key or a
+transform form a tree inside it. A step whose rows return to Spark SQL is exported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lakestate.spark.graph.nodes import ApplyNode, Graph, SinkNode, ancestors_of
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One routing and the steps behind it, parents before children."""
+    """A routing and the steps after it, parents before children."""
 
     name: str
     origin: Any
@@ -23,16 +23,16 @@ class Stage:
     exported: tuple[ApplyNode, ...]
 
     def number_of(self, step: Any) -> int:
-        """The place of a step in the stage."""
+        """The position of a step in the stage."""
         return next(number for number, known in enumerate(self.steps) if known is step)
 
     def parent_number(self, step: ApplyNode | SinkNode) -> int | None:
-        """The place of the step that feeds this one; None if the stage's input does."""
+        """The position of the step that feeds this one, or None if the stage's input does."""
         return None if step.parent is self.origin else self.number_of(step.parent)
 
 
 def stages_of(graph: Graph) -> list[Stage]:
-    """The stages, each after those whose output it needs."""
+    """The stages in an order in which each comes after those whose output it needs."""
     groups: dict[int, list[ApplyNode | SinkNode]] = {}
     origins: dict[int, Any] = {}
     for step in graph.steps:
@@ -53,7 +53,7 @@ def stages_of(graph: Graph) -> list[Stage]:
 
 
 def origin_of(step: ApplyNode | SinkNode) -> Any:
-    """The node whose rows begin the stage of a step."""
+    """The node whose rows are the input of a step's stage."""
     node: Any = step.parent
     while isinstance(node, ApplyNode):
         node = node.parent
@@ -61,7 +61,7 @@ def origin_of(step: ApplyNode | SinkNode) -> Any:
 
 
 def forks_of(graph: Graph, stages: list[Stage]) -> set[int]:
-    """The nodes outside stages whose rows are needed more than once, by identity."""
+    """The ids of nodes outside stages whose rows are needed more than once."""
     needed = [parent for node in graph.nodes if not _is_step(node) for parent in parents_of(node)]
     needed += [stage.origin for stage in stages]
     counts: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What runs inside Spark's tasks: the subtasks of a stage, merges, and how their errors reach the driver.
+"""What runs inside Spark tasks: the subtasks of a stage, compaction, and how their errors reach the driver.
 
 Python workers import this folder when they start, so it imports no other folder of `spark`.
 """

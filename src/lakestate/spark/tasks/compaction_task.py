@@ -1,4 +1,4 @@
-"""What merges the files of subtasks inside a Spark task."""
+"""Merges the files of subtasks inside a Spark task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CompactionTask:
     tables: tuple[Table, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merge what is worth it in the subtasks of these rows."""
+        """Merge the files of these subtasks, where the policy finds it worthwhile."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 data = encode_merges(self._merge(self.full[number]))

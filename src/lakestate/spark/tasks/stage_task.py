@@ -1,7 +1,7 @@
-"""What runs inside a Spark task: one subtask of a stage over the Arrow batches of its partition.
+"""Runs one subtask of a stage inside a Spark task, over the Arrow batches of its partition.
 
-Spark's partition id is the subtask index. Rows leave as one nullable struct column for each exported
-step; the last row carries the report and nothing else.
+Spark's partition id is the subtask index. The output has one nullable struct column for each exported
+step. Its last row holds the report and nothing else.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ STAGES_KEPT = 16
 
 @dataclass(frozen=True)
 class StageCode:
-    """What stays the same in all epochs of a stage, as bytes: user code is pickled once."""
+    """The part of a stage that is the same in all epochs, as bytes: user code is pickled once."""
 
     data: bytes
     digest: str
 
     @classmethod
     def of(cls, stage: StagePlan, backend: BackingStore) -> StageCode:
-        """Pickle a stage, for shipping inside one running job only."""
+        """Pickle a stage. The bytes travel to executors inside one running job and are never stored."""
         data = cloudpickle.dumps((stage, backend))  # type: ignore[no-untyped-call]
         return cls(data, blake2b(data, digest_size=16).hexdigest())
 
     def load(self) -> tuple[StagePlan, BackingStore]:
-        """The stage in this process, which keeps it, and its connections, for later epochs."""
+        """Unpickle the stage. This process keeps it, with its connections, for later epochs."""
         if self.digest not in _STAGES:
             _STAGES[self.digest] = cloudpickle.loads(self.data)
-            # Spark collects garbage after every task. That took 50 ms for modules and classes alone,
-            # which stay for as long as the process lives.
+            # Spark collects garbage after every task. Visiting modules and classes alone took 50 ms,
+            # and they live as long as the process.
             gc.collect()
             gc.freeze()
             while len(_STAGES) > STAGES_KEPT:
@@ -56,7 +56,7 @@ _STAGES: OrderedDict[str, tuple[StagePlan, BackingStore]] = OrderedDict()
 
 @dataclass(frozen=True)
 class Export:
-    """A step whose rows leave the stage: its number, and the column they leave in."""
+    """A step whose rows leave the stage: its position, and the column that holds them."""
 
     link: int
     column: str
@@ -70,7 +70,7 @@ class StageTask:
     code: StageCode
     plan: EpochPlan
     input_names: tuple[str, ...]
-    """("",) if the rows are plain, or the names of the struct columns of several inputs."""
+    """("",) for plain rows, or the names of the struct columns of several inputs."""
     exports: tuple[Export, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -107,7 +107,7 @@ class StageTask:
 
 
 def output_fields(exports: Sequence[Export]) -> list[pa.Field]:
-    """The columns that a stage's tasks give back."""
+    """The columns of a stage's output."""
     rows = [pa.field(export.column, pa.struct(list(export.schema))) for export in exports]
     return [*rows, pa.field(REPORT, pa.binary())]
 

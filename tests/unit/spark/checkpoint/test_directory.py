@@ -73,5 +73,5 @@ def test_a_job_whose_name_begins_like_ours_keeps_its_folder(tmp_path: Path) -> N
 
 def test_a_place_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidInputError, match=r"Spark's logs cannot be kept there: .*/file"):
+    with pytest.raises(InvalidInputError, match=r"Spark's logs cannot be kept in this directory: .*/file"):
         SparkDirectory(tmp_path / "file", "totals")

@@ -108,13 +108,13 @@ class TestStages:
 class TestNames:
     def test_two_steps_with_one_id_are_refused(self, drawing: Drawing) -> None:
         drawing.sink(drawing.apply(drawing.key(drawing.source()), "a"), "a")
-        with pytest.raises(InvalidInputError, match="have one id; found a"):
+        with pytest.raises(InvalidInputError, match="have the same id; found a"):
             check_names(drawing.graph)
 
     def test_two_sources_with_one_name_are_refused(self, drawing: Drawing) -> None:
         drawing.sink(drawing.source(), "a")
         drawing.sink(drawing.source(), "b")
-        with pytest.raises(InvalidInputError, match="sources have one id; found in"):
+        with pytest.raises(InvalidInputError, match="sources have the same id; found in"):
             check_names(drawing.graph)
 
     def test_a_source_that_leads_nowhere_is_refused(self, drawing: Drawing) -> None:
