@@ -27,7 +27,8 @@ def commit_epoch(
     The fence is read first: a driver that slept between publishing and committing leaves the
     commit to whoever has taken over. What slips through is harmless, because committing twice is.
     """
-    assert (manifest.epoch, manifest.generation) == (permit.epoch, permit.record.generation)
+    if (manifest.epoch, manifest.generation) != (permit.epoch, permit.record.generation):
+        raise AssertionError(f"the permit is for epoch {permit.epoch}, the manifest of {manifest.epoch}")
     unknown = sorted({sink.sink_id for sink in manifest.sinks} - committers.keys())
     if unknown:
         raise InvalidInputError(
