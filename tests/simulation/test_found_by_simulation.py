@@ -80,7 +80,7 @@ def test_upkeep_that_begins_late_does_not_collect_the_epoch_that_it_merges() -> 
     merged: list[Epoch] = []
     executor = _Later()
 
-    def compactor(manifest: Manifest, operator_id: str, claim: Any) -> dict[int, Any]:
+    def compactor(manifest: Manifest, operator_id: str, generation: Any) -> dict[int, Any]:
         driver.job.read_subtasks(manifest.operators[0].subtasks)
         merged.append(manifest.epoch)
         return {}

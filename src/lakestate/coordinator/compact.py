@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakestate.job.backing_store import BackingStore
+from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, TableFiles
-from lakestate.protocol.records import GenerationRecord
-from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.protocol.values import Epoch, Generation, TaskInfo
 from lakestate.storage.cache.run_cache import RunCache
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, CompactionConfig, Table
@@ -38,20 +37,20 @@ class CompactedOperator:
 
 
 def compact_operator(
-    backend: BackingStore,
+    backend: StateBackend,
     manifest: Manifest,
     operator_id: str,
-    claim: GenerationRecord | None,
+    generation: Generation | None,
     policy: CompactionPolicy,
     tables: Sequence[Table] = (),
 ) -> CompactedOperator:
     """Merge what is worth merging in all tables of an operator.
 
     With the declared `tables`, files of older state versions are migrated as they are rewritten;
-    without them, groups that hold such files are left alone. Nothing is swapped, so nobody has to
-    have the job: without a claim the merged files are of the generation that they are made from.
+    without them, groups that hold such files are left alone. Nothing is swapped in, so the job need not
+    be claimed: without a `generation` the merged files are of the generation that they are made from.
     """
-    compaction = _Compaction(backend, manifest, claim, policy, {table.name: table for table in tables})
+    compaction = _Compaction(backend, manifest, generation, policy, {table.name: table for table in tables})
     entry = manifest.operator(operator_id)
     objects = backend.objects(manifest.job_id)
     stored = [] if entry is None else objects.read_subtasks(entry.subtasks)
@@ -60,28 +59,28 @@ def compact_operator(
 
 
 def compact_subtask(
-    backend: BackingStore,
+    backend: StateBackend,
     manifest: Manifest,
     metadata: SubtaskMetadata,
-    claim: GenerationRecord,
+    generation: Generation,
     policy: CompactionPolicy,
     tables: Sequence[Table] = (),
 ) -> list[CompactedFiles]:
     """Merge in the key-ranged tables of one subtask. Subtasks are independent of each other."""
-    compaction = _Compaction(backend, manifest, claim, policy, {table.name: table for table in tables})
+    compaction = _Compaction(backend, manifest, generation, policy, {table.name: table for table in tables})
     return compaction.merge_subtask(metadata)
 
 
 def compact_replicated(
-    backend: BackingStore,
+    backend: StateBackend,
     manifest: Manifest,
     stored: Sequence[SubtaskMetadata],
-    claim: GenerationRecord,
+    generation: Generation,
     policy: CompactionPolicy,
     tables: Sequence[Table] = (),
 ) -> list[CompactedFiles]:
     """Merge in the replicated tables of an operator. Every subtask drops its own of the files."""
-    compaction = _Compaction(backend, manifest, claim, policy, {table.name: table for table in tables})
+    compaction = _Compaction(backend, manifest, generation, policy, {table.name: table for table in tables})
     return compaction.merge_replicated(stored)
 
 
@@ -89,9 +88,9 @@ def compact_replicated(
 class _Compaction:
     """One compaction of one operator."""
 
-    backend: BackingStore
+    backend: StateBackend
     manifest: Manifest
-    claim: GenerationRecord | None
+    generation: Generation | None
     policy: CompactionPolicy
     declared: Mapping[str, Table]
 
@@ -131,7 +130,7 @@ class _Compaction:
             metadata.operator_id,
             metadata.subtask_index,
             metadata.parallelism,
-            self.manifest.generation if self.claim is None else self.claim.generation,
+            self.manifest.generation if self.generation is None else self.generation,
         )
         return TableContext(
             task=task,
@@ -146,6 +145,6 @@ class _Compaction:
     def _cache(self) -> RunCache | None:
         """The host's cache, unless it would get what our code makes of older state versions.
 
-        That is kept under the generation. Without a claim it is another's, whose code may differ.
+        That is kept under the generation. If none is given, it is another driver's, whose code may differ.
         """
-        return None if self.claim is None and self.declared else self.backend.cache
+        return None if self.generation is None and self.declared else self.backend.cache

@@ -17,9 +17,10 @@ from typing import assert_never
 from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.commit import Committer, commit_epoch
 from lakestate.coordinator.compact import compact_operator
+from lakestate.coordinator.complete_epoch import operator_entries
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, encode_pre_commits
 from lakestate.coordinator.epoch_progress import epoch_progress
-from lakestate.coordinator.parquet_backend import ParquetBackend, operator_entries
+from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch, require_published
 from lakestate.coordinator.recover import recover
 from lakestate.coordinator.upkeep import CleanUp, Compactor, Upkeep
@@ -36,7 +37,7 @@ from lakestate.protocol.metadata import CompletionStatus, Manifest, OperatorEntr
 from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
-from lakestate.protocol.values import Epoch
+from lakestate.protocol.values import Epoch, Generation
 from lakestate.protocol.watermarks import job_watermark
 from lakestate.tables.contract import CompactedFiles
 
@@ -321,10 +322,10 @@ class JobDriver:
         return job_watermark(parent.watermark_us, [reached.get(name) for name in self._timed_sources])
 
     def _compact_here(
-        self, manifest: Manifest, operator_id: str, claim: GenerationRecord
+        self, manifest: Manifest, operator_id: str, generation: Generation
     ) -> Mapping[int, tuple[CompactedFiles, ...]]:
         policy = self._settings.compaction or CompactionPolicy()
-        done = compact_operator(self._backend, manifest, operator_id, claim, policy)
+        done = compact_operator(self._backend, manifest, operator_id, generation, policy)
         return {index: done.of_subtask(index) for index in range(self._steps[operator_id])}
 
 

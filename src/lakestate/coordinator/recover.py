@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lakestate.coordinator.claim import check_fence
-from lakestate.errors import CorruptionError, IncompatibleStateError, NotFoundError
+from lakestate.errors import CorruptionError, IncompatibleStateError
 from lakestate.job.objects import JobObjects, Versioned
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.paths import FENCE
@@ -22,8 +22,6 @@ from lakestate.protocol.resolve import (
     resolve,
 )
 from lakestate.protocol.values import Epoch, Generation
-
-EPOCHS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +62,6 @@ def recover(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | None:
             raise _outdated_fence(job, claim, by)
         case _:
             assert_never(decision)
-
-
-def open_epoch(job: JobObjects, epoch: Epoch) -> tuple[EpochRecord, Manifest]:
-    """A published epoch for reading, if it may still be opened.
-
-    The boundary is read after the manifest: if it has passed the epoch in the meantime, the
-    epoch's files may be going away under us.
-    """
-    record = job.read_epoch(epoch)
-    if record is None:
-        raise _not_open_error(job, epoch)
-    try:
-        manifest = job.read_manifest(record)
-    except CorruptionError as damage:
-        # A manifest that retention took away under us is no damage.
-        if _is_collected(job, epoch):
-            raise _not_open_error(job, epoch) from damage
-        raise
-    if _is_collected(job, epoch):
-        raise _not_open_error(job, epoch)
-    return record, manifest
-
-
-def _is_collected(job: JobObjects, epoch: Epoch) -> bool:
-    boundary = job.read_boundary()
-    passed = boundary is not None and epoch < boundary.record.oldest
-    return passed and epoch not in {tag.epoch for tag in job.read_tags()}
 
 
 def _observe(
@@ -160,14 +131,4 @@ def _outdated_fence(job: JobObjects, claim: GenerationRecord, by: Generation) ->
         found=f"generation {claim.generation}, which this driver was given as the next one",
         expected=f"at least {by}, the generation of the newest epoch",
         action="restore the object; if it is lost, start again: each start counts one generation on",
-    )
-
-
-def _not_open_error(job: JobObjects, epoch: Epoch) -> NotFoundError:
-    newest = [str(open_) for open_ in reversed(job.list_epochs()) if open_ != epoch][:EPOCHS_SHOWN]
-    return NotFoundError(
-        f"epoch {epoch} cannot be opened",
-        object_name=job.url_of(job.paths.epoch_record(epoch)),
-        found=f"newest epochs {', '.join(newest)}" if newest else "no published epoch",
-        action="open one of those, or a tag",
     )

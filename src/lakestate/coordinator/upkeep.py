@@ -25,10 +25,10 @@ from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
 from lakestate.protocol.metadata import Manifest, OperatorEntry
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
-from lakestate.protocol.values import Epoch
+from lakestate.protocol.values import Epoch, Generation
 from lakestate.tables.contract import CompactedFiles
 
-Compactor = Callable[[Manifest, str, GenerationRecord], Mapping[int, tuple[CompactedFiles, ...]]]
+Compactor = Callable[[Manifest, str, Generation], Mapping[int, tuple[CompactedFiles, ...]]]
 """Merges what is worth it in one operator, and says what each subtask swaps in."""
 
 CleanUp = Callable[[Manifest], None]
@@ -183,7 +183,7 @@ class Upkeep:
             failures.append(UpkeepFailure(RETENTION, "retention", f"nothing is deleted: {plan}"))
 
     def _compact(self, manifest: Manifest, operator_id: str) -> dict[int, tuple[CompactedFiles, ...]]:
-        found = self._compactor(manifest, operator_id, self._claim)
+        found = self._compactor(manifest, operator_id, self._claim.generation)
         return {index: merges for index, merges in found.items() if merges}
 
     def _is_worth_merging(self, entry: OperatorEntry) -> bool:

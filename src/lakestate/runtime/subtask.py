@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakestate.coordinator.epoch_plan import EpochPlan, SubtaskReport
-from lakestate.job.backing_store import BackingStore
+from lakestate.job.state_backend import StateBackend
 from lakestate.observability.progress import StepMetrics
 from lakestate.protocol.values import TaskInfo
 from lakestate.runtime.coalesce import coalesce_batches
@@ -46,7 +46,7 @@ class _Progress:
 class SubtaskRun:
     """One run of one subtask. `run` gives the rows that leave it; then there is a `report`."""
 
-    def __init__(self, stage: StagePlan, subtask_index: int, plan: EpochPlan, backend: BackingStore) -> None:
+    def __init__(self, stage: StagePlan, subtask_index: int, plan: EpochPlan, backend: StateBackend) -> None:
         self._stage = stage
         self._index = subtask_index
         self._plan = plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from lakestate.errors import ConflictError, InvalidInputError, NotFoundError
-from lakestate.job.backing_store import BackingStore
+from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.metadata import Manifest, StateSummary, SubtaskEntry, SubtaskMetadata
 from lakestate.protocol.paths import parse_object_name
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TaskInfo
@@ -55,7 +55,7 @@ class TableManager:
     """
 
     def __init__(
-        self, context: TableContext, backend: BackingStore, tables: Sequence[Table], state: RestoredSubtask
+        self, context: TableContext, backend: StateBackend, tables: Sequence[Table], state: RestoredSubtask
     ) -> None:
         self._context = context
         self._backend = backend
@@ -69,7 +69,7 @@ class TableManager:
         cls,
         task: TaskInfo,
         tables: Sequence[Table],
-        backend: BackingStore,
+        backend: StateBackend,
         restore_from: Epoch | int | Manifest | None,
         *,
         drop: Collection[str] = (),

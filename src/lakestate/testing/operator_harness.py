@@ -78,7 +78,7 @@ class OperatorHarness:
         self._operator = operator
         self._parallelism = parallelism
         self._key = _key_of(operator, key)
-        self._backend = backend or _MemoryBackend(f"memory://harness-{uuid.uuid4().hex}")
+        self._backend = backend or ParquetBackend(f"memory://harness-{uuid.uuid4().hex}", cache_bytes=0)
         self._settings = settings
         self.progress: EpochProgress | None = None
         """That of the last epoch."""
@@ -220,15 +220,6 @@ class OperatorHarness:
 class _Ran:
     output: list[pa.RecordBatch]
     report: SubtaskReport
-
-
-class _MemoryBackend(ParquetBackend):
-    """Without a run cache on disk: a harness begins with nothing and leaves nothing."""
-
-    @property
-    def cache(self) -> None:  # type: ignore[override]
-        """None: runs are kept in memory."""
-        return
 
 
 class _Inline(Executor):

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
 
-from lakestate.ambient import Ambient
 from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
-from lakestate.job.backing_store import BackingStore
-from lakestate.job.objects import JobObjects
-from lakestate.protocol.metadata import Manifest, SubtaskMetadata
+from lakestate.job.state_backend import StateBackend
+from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.paths import BOUNDARY, ObjectKind, parse_object_name
-from lakestate.protocol.values import Epoch, ObjectRef, TaskInfo
+from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.sinks.sink import Sink
 from lakestate.storage.parallel import InlineExecutor, is_sequential
 from lakestate.tables.context import TableContext
@@ -43,7 +40,7 @@ _SINK_ATTEMPTS = 3
 
 
 def verify(
-    backend: BackingStore,
+    backend: StateBackend,
     job_id: str,
     *,
     sinks: Mapping[str, Sink] | None = None,
@@ -69,7 +66,7 @@ def verify(
     if threads < 1:
         raise InvalidInputError("reading takes a thread", found=threads)
     with _threads(threads) as pool:
-        return _Verification(_Uncached(backend), job_id, dict(sinks or {}), pool).report()
+        return _Verification(backend.without_cache(), job_id, dict(sinks or {}), pool).report()
 
 
 def _threads(count: int) -> Executor:
@@ -78,34 +75,10 @@ def _threads(count: int) -> Executor:
     return ThreadPoolExecutor(count, thread_name_prefix="lakestate-verify")
 
 
-@dataclass(frozen=True)
-class _Uncached:
-    """A backing store whose cache is not looked at, and not filled."""
-
-    backend: BackingStore
-
-    @property
-    def ambient(self) -> Ambient:
-        return self.backend.ambient
-
-    @property
-    def cache(self) -> None:
-        return None
-
-    def objects(self, job_id: str) -> JobObjects:
-        return self.backend.objects(job_id)
-
-    def load_checkpoint_metadata(self, job_id: str, epoch: Epoch) -> Manifest:
-        return self.backend.load_checkpoint_metadata(job_id, epoch)
-
-    def write_operator_checkpoint_metadata(self, metadata: SubtaskMetadata) -> ObjectRef:
-        raise AssertionError("a verification writes nothing")
-
-
 class _Verification:
     """One verification of one job."""
 
-    def __init__(self, backend: _Uncached, job_id: str, sinks: dict[str, Sink], pool: Executor) -> None:
+    def __init__(self, backend: StateBackend, job_id: str, sinks: dict[str, Sink], pool: Executor) -> None:
         self._backend = backend
         self._objects = backend.objects(job_id)
         self._sinks = sinks

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lakestate.errors import CorruptionError, InvalidInputError, LakestateError, NotFoundError
-from lakestate.job.backing_store import BackingStore
+from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.sinks.files.destination import LocalResumePoint, ResumePoint, UploadResumePoint
 from lakestate.sinks.files.local_output import OPEN_FOLDER, LocalOutput
@@ -52,7 +52,7 @@ class SinkOutput:
         cls,
         task: TaskInfo,
         sink: FileSink,
-        backend: BackingStore,
+        backend: StateBackend,
         epoch: Epoch,
         pre_commits: Sequence[bytes],
         *,

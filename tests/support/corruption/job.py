@@ -132,14 +132,6 @@ def comparable(rows: Iterator[Row] | Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: sorted((name, str(value)) for name, value in row.items()))
 
 
-class UncachedBackend(ls.ParquetBackend):
-    """Without a run cache: every restore reads the store."""
-
-    @property
-    def cache(self) -> None:  # type: ignore[override]
-        return None
-
-
 OPERATORS: Mapping[str, type[Operator]] = {"totals": Totals, "recent": Recent}
 PARALLELISM = {"totals": 2, "out": 2, "recent": 1, "local": 1}
 
@@ -172,7 +164,7 @@ class CorruptionJob:
         self.output_client = RemoteClient(StoreConfig(f"memory://{self.name}-out"))
         self.local_root = self.folder / "local"
         self.local_root.mkdir(exist_ok=True)
-        self.backend = UncachedBackend(f"memory://{self.name}-state", ambient=self.ambient)
+        self.backend = ls.ParquetBackend(f"memory://{self.name}-state", cache_bytes=0, ambient=self.ambient)
 
     @property
     def sinks(self) -> dict[str, FileSink]:

@@ -16,9 +16,10 @@ from lakestate.codec import encode_subtask
 from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.commit import commit_epoch
 from lakestate.coordinator.publish import publish_epoch
-from lakestate.coordinator.recover import RecoveredEpoch, open_epoch, recover
+from lakestate.coordinator.recover import RecoveredEpoch, recover
 from lakestate.errors import NotFoundError
 from lakestate.job.objects import JobObjects
+from lakestate.job.published_epochs import open_epoch
 from lakestate.protocol.key_ranges import ALL_KEYS
 from lakestate.protocol.metadata import (
     Manifest,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,9 +14,11 @@ from tests.support.clocks import StandingClock
 from tests.support.jobs.table_job import EAGER, TableJob
 
 import lakestate as ls
-from lakestate.coordinator import parquet_backend
+from lakestate.coordinator import administration
 from lakestate.coordinator.retain import read_references
 from lakestate.errors import ConflictError, FencedError, InvalidInputError
+from lakestate.job import published_epochs
+from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.retention import RetentionPlan
 from lakestate.protocol.values import Epoch
 from lakestate.storage.parallel import run_sequentially
@@ -173,9 +177,9 @@ def test_clean_up_by_hand_leaves_a_merge_that_an_epoch_in_flight_has_swapped_in(
     assert rows(job) == expected
 
 
-def passes_the_newest(monkeypatch: pytest.MonkeyPatch, job: TableJob, step: str) -> None:
+def passes_the_newest(monkeypatch: pytest.MonkeyPatch, job: TableJob, module: ModuleType, step: str) -> None:
     """Between a listing and what follows it, retention passes the epoch that was the newest."""
-    real = getattr(parquet_backend, step)
+    real = getattr(module, step)
     naps = iter([True])
 
     def after_a_nap(*args: object) -> object:
@@ -184,14 +188,14 @@ def passes_the_newest(monkeypatch: pytest.MonkeyPatch, job: TableJob, step: str)
             job.backend.cleanup_checkpoint("job", job.epoch or 1)
         return real(*args)
 
-    monkeypatch.setattr(parquet_backend, step, after_a_nap)
+    monkeypatch.setattr(module, step, after_a_nap)
 
 
 def test_the_newest_epoch_is_found_though_retention_passes_the_one_that_was_listed(
     job: TableJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beside = script(job)
-    passes_the_newest(monkeypatch, job, "open_epoch")
+    passes_the_newest(monkeypatch, job, published_epochs, "open_epoch")
     newest = beside.newest_checkpoint("job")
     assert newest is not None
     assert newest.epoch == job.epoch == 5
@@ -202,8 +206,17 @@ def test_the_newest_epoch_is_tagged_though_retention_passes_the_one_that_was_lis
     job: TableJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beside = script(job)
-    passes_the_newest(monkeypatch, job, "create_tag")
+    passes_the_newest(monkeypatch, job, administration, "create_tag")
     assert beside.create_tag("job", "release").epoch == job.epoch == 5
+
+
+def test_what_travels_to_executors_reads_state_and_holds_no_claim(job: TableJob) -> None:
+    job.backend.claim("job")
+    shipped = pickle.loads(pickle.dumps(job.backend))
+    assert type(shipped) is StateBackend
+    assert shipped.load_checkpoint_metadata("job").epoch == job.epoch
+    assert not hasattr(shipped, "claim")
+    assert not hasattr(shipped, "cleanup_checkpoint")
 
 
 def test_a_merge_of_a_replicated_table_that_was_quiet_for_long_is_swapped_in() -> None:

@@ -10,7 +10,7 @@ from tests.support.jobs.small_job import SmallJob, check_promises, restored, sta
 from tests.support.storage.store_faults import faults_on
 
 from lakestate.codec import encode_manifest
-from lakestate.coordinator.recover import open_epoch, recover
+from lakestate.coordinator.recover import recover
 from lakestate.coordinator.retain import retain
 from lakestate.coordinator.tags import create_tag
 from lakestate.errors import (
@@ -22,6 +22,7 @@ from lakestate.errors import (
     StorageUnavailableError,
 )
 from lakestate.job.objects import JobObjects
+from lakestate.job.published_epochs import open_epoch
 from lakestate.protocol.publication import Collected, Fenced, Published, Superseded
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation

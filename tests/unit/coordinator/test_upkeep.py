@@ -16,9 +16,8 @@ from lakestate.coordinator.epoch_plan import encode_pre_commits
 from lakestate.coordinator.upkeep import CLEAN_UP_EPOCHS, Upkeep
 from lakestate.errors import FencedError, InvalidInputError
 from lakestate.protocol.metadata import Manifest, SinkPreCommit
-from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
-from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.protocol.values import Epoch, Generation, TaskInfo
 from lakestate.runtime.sink_step import sink_clean_up
 from lakestate.storage.parallel import InlineExecutor
 from lakestate.tables.contract import CompactedFiles
@@ -56,12 +55,12 @@ class Job:
             raise self.broken_clean_up
 
     def _compact(
-        self, manifest: Manifest, operator_id: str, claim: GenerationRecord
+        self, manifest: Manifest, operator_id: str, generation: Generation
     ) -> Mapping[int, tuple[CompactedFiles, ...]]:
         if operator_id in self.broken_operators:
             raise self.broken_operators[operator_id]
         self.merged.append(operator_id)
-        done = compact_operator(self.backend, manifest, operator_id, claim, EAGER)
+        done = compact_operator(self.backend, manifest, operator_id, generation, EAGER)
         return {0: done.of_subtask(0)}
 
     def run(self, count: int) -> None:

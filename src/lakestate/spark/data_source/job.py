@@ -21,7 +21,6 @@ from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest
-from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.values import FIRST_GENERATION, Epoch
 from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US, job_watermark
 from lakestate.runtime.sink_step import SinkStep
@@ -160,8 +159,7 @@ class OpenedJob:
             return []
         assert plan.parent is not None
         metadata = self.backend.objects(self.job_id).read_subtasks(entry.subtasks)[0]
-        claim = GenerationRecord(self.job_id, plan.generation, "", 0)
-        return compact_subtask(self.backend, plan.parent, metadata, claim, COMPACTION)
+        return compact_subtask(self.backend, plan.parent, metadata, plan.generation, COMPACTION)
 
 
 def writer_name(partition: int) -> str:

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from lakestate.coordinator.compact import compact_replicated
 from lakestate.coordinator.epoch_plan import decode_merges
-from lakestate.coordinator.parquet_backend import ParquetBackend
+from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest, OperatorEntry
-from lakestate.protocol.records import GenerationRecord
+from lakestate.protocol.values import Generation
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, Merges
 from lakestate.tables.contract import Table
@@ -30,7 +30,7 @@ class SparkCompactor:
     def __init__(
         self,
         schemas: Schemas,
-        backend: ParquetBackend,
+        backend: StateBackend,
         policy: CompactionPolicy,
         tables: Mapping[str, Sequence[Table]],
     ) -> None:
@@ -39,16 +39,16 @@ class SparkCompactor:
         self._policy = policy
         self._tables = tables
 
-    def __call__(self, manifest: Manifest, operator_id: str, claim: GenerationRecord) -> Merges:
+    def __call__(self, manifest: Manifest, operator_id: str, generation: Generation) -> Merges:
         """Merge the files of an operator. Returns what each of its subtasks swaps in."""
         entry = manifest.operator(operator_id)
         assert entry is not None
-        merges = self._merge_ranged(manifest, entry, claim)
-        for index, found in self._merge_replicated(manifest, entry, claim).items():
+        merges = self._merge_ranged(manifest, entry, generation)
+        for index, found in self._merge_replicated(manifest, entry, generation).items():
             merges[index] = (*merges.get(index, ()), *found)
         return merges
 
-    def _merge_ranged(self, manifest: Manifest, entry: OperatorEntry, claim: GenerationRecord) -> Merges:
+    def _merge_ranged(self, manifest: Manifest, entry: OperatorEntry, generation: Generation) -> Merges:
         full = tuple(
             number
             for number, subtask in enumerate(entry.subtasks)
@@ -58,7 +58,7 @@ class SparkCompactor:
             return {}
         shipped = replace(manifest, operators=(entry,), sinks=(), sources=(), engine_files=())
         tables = tuple(self._tables[entry.operator_id])
-        task = CompactionTask(self._backend, shipped, full, claim, self._policy, tables)
+        task = CompactionTask(self._backend, shipped, full, generation, self._policy, tables)
         merges: Merges = {}
         at_once = max(1, len(entry.subtasks) // SUBTASKS_FOR_ONE_MERGE)
         for first in range(0, len(full), at_once):
@@ -72,7 +72,7 @@ class SparkCompactor:
             merges |= decode_merges(bytes(row[0]))
         return merges
 
-    def _merge_replicated(self, manifest: Manifest, entry: OperatorEntry, claim: GenerationRecord) -> Merges:
+    def _merge_replicated(self, manifest: Manifest, entry: OperatorEntry, generation: Generation) -> Merges:
         """Merge replicated tables on the driver: they are small, and all subtasks share their files."""
         objects = self._backend.objects(manifest.job_id)
         first = objects.read_subtasks(entry.subtasks[:1])[0]
@@ -80,5 +80,5 @@ class SparkCompactor:
             return {}
         stored = objects.read_subtasks(entry.subtasks)
         tables = self._tables[entry.operator_id]
-        found = tuple(compact_replicated(self._backend, manifest, stored, claim, self._policy, tables))
+        found = tuple(compact_replicated(self._backend, manifest, stored, generation, self._policy, tables))
         return {metadata.subtask_index: found for metadata in stored} if found else {}

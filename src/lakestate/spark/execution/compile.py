@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from lakestate.job.backing_store import BackingStore
+from lakestate.job.state_backend import StateBackend
 from lakestate.runtime.sink_step import SinkStep
 from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan
@@ -52,7 +52,7 @@ class CompiledPipeline:
 
 
 def compile_pipeline(
-    graph: Graph, schemas: Schemas, parallelism: int, backend: BackingStore
+    graph: Graph, schemas: Schemas, parallelism: int, backend: StateBackend
 ) -> CompiledPipeline:
     """Cut a checked graph into stages and pickle their code."""
     stages = stages_of(graph)
@@ -92,7 +92,7 @@ def _as_struct(source: SourceNode, sources: list[SourceNode]) -> DataFrame:
     return source.frame.select(*columns)
 
 
-def _compile_stage(stage: Stage, schemas: Schemas, parallelism: int, backend: BackingStore) -> CompiledStage:
+def _compile_stage(stage: Stage, schemas: Schemas, parallelism: int, backend: StateBackend) -> CompiledStage:
     links = tuple(
         ChainLink(_step(node, schemas), stage.parent_number(node), exported=node in stage.exported)
         for node in stage.steps

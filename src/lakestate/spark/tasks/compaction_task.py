@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from lakestate.coordinator.compact import compact_subtask
 from lakestate.coordinator.epoch_plan import encode_merges
-from lakestate.coordinator.parquet_backend import ParquetBackend
+from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest
-from lakestate.protocol.records import GenerationRecord
+from lakestate.protocol.values import Generation
 from lakestate.tables.contract import CompactedFiles, Table
 
 Merges = dict[int, tuple[CompactedFiles, ...]]
@@ -26,10 +26,10 @@ MERGES = "merges"
 class CompactionTask:
     """The function that `mapInArrow` calls: row `i` stands for the subtask at `full[i]`."""
 
-    backend: ParquetBackend
+    backend: StateBackend
     manifest: Manifest
     full: tuple[int, ...]
-    claim: GenerationRecord
+    generation: Generation
     policy: CompactionPolicy
     tables: tuple[Table, ...]
 
@@ -43,5 +43,7 @@ class CompactionTask:
     def _merge(self, number: int) -> Merges:
         entry = self.manifest.operators[0].subtasks[number]
         metadata = self.backend.objects(self.manifest.job_id).read_subtasks([entry])[0]
-        found = compact_subtask(self.backend, self.manifest, metadata, self.claim, self.policy, self.tables)
+        found = compact_subtask(
+            self.backend, self.manifest, metadata, self.generation, self.policy, self.tables
+        )
         return {metadata.subtask_index: tuple(found)} if found else {}

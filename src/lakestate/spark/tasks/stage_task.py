@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 
 from lakestate.coordinator.epoch_plan import EpochPlan
 from lakestate.errors import InvalidInputError
-from lakestate.job.backing_store import BackingStore
+from lakestate.job.state_backend import StateBackend
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
 from lakestate.spark.tasks.task_errors import record_errors
 
@@ -33,12 +33,12 @@ class StageCode:
     digest: str
 
     @classmethod
-    def of(cls, stage: StagePlan, backend: BackingStore) -> StageCode:
+    def of(cls, stage: StagePlan, backend: StateBackend) -> StageCode:
         """Pickle a stage. The bytes travel to executors inside one running job and are never stored."""
         data = cloudpickle.dumps((stage, backend))  # type: ignore[no-untyped-call]
         return cls(data, blake2b(data, digest_size=16).hexdigest())
 
-    def load(self) -> tuple[StagePlan, BackingStore]:
+    def load(self) -> tuple[StagePlan, StateBackend]:
         """Unpickle the stage. This process keeps it, with its connections, for later epochs."""
         if self.digest not in _STAGES:
             _STAGES[self.digest] = cloudpickle.loads(self.data)
@@ -51,7 +51,7 @@ class StageCode:
         return _STAGES[self.digest]
 
 
-_STAGES: OrderedDict[str, tuple[StagePlan, BackingStore]] = OrderedDict()
+_STAGES: OrderedDict[str, tuple[StagePlan, StateBackend]] = OrderedDict()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 from tests.support.sinks.sink_query import Rows, SinkQuery
 
 import lakestate as ls
-from lakestate.coordinator import parquet_backend
+from lakestate.job import state_backend
 from lakestate.sinks.files import sink as file_sink
 from lakestate.spark.data_source import job as data_source_job
 from lakestate.storage import open_store
@@ -58,7 +58,7 @@ class Faults:
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
     current = Faults()
-    for module in (parquet_backend, file_sink):
+    for module in (state_backend, file_sink):
         monkeypatch.setattr(
             module, "open_store", lambda config: FaultyStore(open_store(config), current.hook)
         )

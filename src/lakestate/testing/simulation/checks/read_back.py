@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakestate.job.backing_store import BackingStore
+from lakestate.job.state_backend import StateBackend
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import state_tables
 from lakestate.protocol.values import Epoch, TaskInfo
@@ -31,7 +31,7 @@ def restore_state(world: World, epoch: Epoch, parallelism: int) -> dict[str, Row
     return read_state(world.job, SimulatedBackend(process, world.state), epoch, parallelism)
 
 
-def read_state(job: SimulatedJob, backend: BackingStore, epoch: Epoch, parallelism: int) -> dict[str, Rows]:
+def read_state(job: SimulatedJob, backend: StateBackend, epoch: Epoch, parallelism: int) -> dict[str, Rows]:
     """All tables of an epoch, restored by so many subtasks."""
     found: dict[str, Rows] = {}
     operator = job.operator("oracle", NEWEST_VERSION)

@@ -12,9 +12,8 @@ from lakestate.errors import ConflictError, CorruptionError, FencedError, NotFou
 from lakestate.operators.operator import state_tables
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import CompletionStatus, Manifest
-from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
-from lakestate.protocol.values import Epoch
+from lakestate.protocol.values import Epoch, Generation
 from lakestate.runtime.sink_step import sink_clean_up, sink_committer
 from lakestate.tables.contract import CompactedFiles, Table
 from lakestate.testing.simulation.checks.monitor import AWAITABLE_WRITES
@@ -95,11 +94,11 @@ class Driver:
         )
 
     def _compact(
-        self, manifest: Manifest, operator_id: str, claim: GenerationRecord
+        self, manifest: Manifest, operator_id: str, generation: Generation
     ) -> dict[int, tuple[CompactedFiles, ...]]:
         policy = self._world.scenario.compaction or CompactionPolicy()
         tables = self._tables[operator_id]
-        done = compact_operator(self._backend, manifest, operator_id, claim, policy, tables)
+        done = compact_operator(self._backend, manifest, operator_id, generation, policy, tables)
         self._world.counts["merges"] += sum(map(len, done.merges.values()))
         self._world.counts["merges of replicated tables"] += len(done.replicated)
         return {index: done.of_subtask(index) for index in range(self._cluster.steps[operator_id])}

@@ -1,0 +1,127 @@
+"""`JobAdministration`: what may be done to one job besides reading it, and what that needs to know.
+
+It stays in the process that made it. A claim that reached an executor could publish, or delete, in the
+name of a driver that has long been fenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakestate.coordinator.claim import claim_generation
+from lakestate.coordinator.compact import CompactedOperator, compact_operator
+from lakestate.coordinator.complete_epoch import operator_entries
+from lakestate.coordinator.known_references import KnownReferences
+from lakestate.coordinator.publish import publish_epoch, require_published
+from lakestate.coordinator.retain import retain_from
+from lakestate.coordinator.tags import create_tag, delete_tag
+from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.job.objects import JobObjects
+from lakestate.job.state_backend import StateBackend
+from lakestate.protocol.compaction import CompactionPolicy
+from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.paths import FENCE
+from lakestate.protocol.records import EpochRecord, GenerationRecord, TagRecord
+from lakestate.protocol.retention import RetentionPlan, RetentionRefused
+from lakestate.protocol.values import Epoch
+from lakestate.tables.contract import Table
+from lakestate.tables.manager import SubtaskCheckpoint
+
+
+class JobAdministration:
+    """The claim on one job, and the workflows that need or respect it."""
+
+    def __init__(self, backend: StateBackend, job_id: str) -> None:
+        self._backend = backend
+        self._job_id = job_id
+        self._claim: GenerationRecord | None = None
+        self._published: Epoch | None = None
+        self._references = KnownReferences()
+
+    def claim(self) -> GenerationRecord:
+        """Take over the job: every other driver of it is fenced from here on."""
+        self._claim = claim_generation(self._job, self._backend.ambient)
+        # What was known of the job is from before: others may have had it since.
+        self._published = None
+        self._references = KnownReferences()
+        return self._claim
+
+    def publish(
+        self,
+        epoch: Epoch,
+        checkpoints: Sequence[SubtaskCheckpoint],
+        min_epoch: Epoch,
+        watermark_us: int | None,
+    ) -> EpochRecord:
+        """Publish an epoch from the checkpoints of all its subtasks, claiming the job if need be."""
+        claim, now_ms = self._claim or self.claim(), self._backend.ambient.now_ms()
+        manifest = Manifest(
+            job_id=self._job_id,
+            epoch=epoch,
+            generation=claim.generation,
+            parent=self._parent(epoch),
+            started_ms=now_ms,
+            finished_ms=now_ms,
+            min_epoch=min_epoch,
+            watermark_us=watermark_us,
+            operators=operator_entries(epoch, checkpoints),
+        )
+        outcome = publish_epoch(self._job, claim, manifest, self._backend.ambient)
+        record = require_published(outcome, self._job, epoch).record
+        self._published = epoch
+        return record
+
+    def compact(
+        self, operator_id: str, epoch: Epoch | int | None, policy: CompactionPolicy, tables: Sequence[Table]
+    ) -> CompactedOperator:
+        """Merge the files of an operator where it is worth it. Nothing refers to the result yet."""
+        manifest = self._backend.load_checkpoint_metadata(self._job_id, epoch)
+        generation = None if self._claim is None else self._claim.generation
+        return compact_operator(self._backend, manifest, operator_id, generation, policy, tables)
+
+    def clean_up(self, min_epoch: Epoch) -> RetentionPlan | RetentionRefused:
+        """Delete what no epoch from `min_epoch` on and no tagged epoch needs. Needs the claim."""
+        if self._claim is None:
+            raise InvalidInputError(
+                f"job {self._job_id} is not claimed: only the driver that has claimed a job may clean it up",
+                object_name=self._job.url_of(FENCE),
+                action="if no driver runs the job, call claim(job_id) first: it fences a driver that does",
+            )
+        return retain_from(
+            self._job,
+            self._claim,
+            min_epoch,
+            self._backend.ambient,
+            self._references,
+            spares_merges=self._published is None,
+        )
+
+    def create_tag(self, name: str, epoch: Epoch | None) -> TagRecord:
+        """Keep an epoch from retention under a name; the newest if none is given."""
+        if epoch is not None:
+            return create_tag(self._job, name, epoch, self._backend.ambient)
+        while True:
+            newest = self._newest()
+            try:
+                return create_tag(self._job, name, newest, self._backend.ambient)
+            except NotFoundError:
+                # Retention may have passed it since; then there is a newer one.
+                if self._newest() == newest:
+                    raise
+
+    def delete_tag(self, name: str) -> None:
+        """Give up a tag. Deleting it twice is fine."""
+        delete_tag(self._job, name)
+
+    @property
+    def _job(self) -> JobObjects:
+        return self._backend.objects(self._job_id)
+
+    def _newest(self) -> Epoch:
+        return self._backend.load_checkpoint_metadata(self._job_id).epoch
+
+    def _parent(self, epoch: Epoch) -> Epoch | None:
+        """The epoch before. A driver that published it itself need not list all of them."""
+        if self._published is not None and self._published.next() == epoch:
+            return self._published
+        return max((known for known in self._job.list_epochs() if known < epoch), default=None)
