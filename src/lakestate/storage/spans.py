@@ -24,14 +24,13 @@ class BeyondEndError(InvalidInputError):
     """A range is asked for that is not inside the object."""
 
 
-def check_spans(object_name: str, spans: Sequence[ByteRange]) -> Sequence[ByteRange]:
-    """The spans themselves, if each can lie in an object. Stores disagree about empty ranges."""
+def check_spans(object_name: str, spans: Sequence[ByteRange]) -> None:
+    """Raise InvalidInputError unless each span can lie in an object. Stores disagree about empty ranges."""
     for span in spans:
         if span.start < 0 or span.length < 1:
             raise InvalidInputError(
                 "not a byte range", object_name=object_name, found=span, expected="at least one byte"
             )
-    return spans
 
 
 def require_whole_span(object_name: str, span: ByteRange, data: bytes) -> bytes:

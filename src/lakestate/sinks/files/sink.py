@@ -30,7 +30,7 @@ from lakestate.sinks.partitioning.partitioner import Partitioning
 from lakestate.sinks.rolling import Roll
 from lakestate.sinks.sink import Sink, SinkCommitter, SinkContext, SinkWriter
 from lakestate.storage import open_store
-from lakestate.storage.local.store import root_of
+from lakestate.storage.local.object_files import root_of
 from lakestate.storage.store import ObjectStore
 from lakestate.tables.contract import Table
 from lakestate.tables.global_keyed.table import GlobalKeyedTable

@@ -6,15 +6,29 @@ Reads only. `FileTree` writes files, and knows nothing of objects.
 from __future__ import annotations
 
 import os
-from typing import IO, TYPE_CHECKING
+from pathlib import Path
+from typing import IO
+from urllib.parse import unquote, urlsplit
 
+from lakestate.errors import InvalidInputError
 from lakestate.storage.local.errors import symbolic_link_error
 from lakestate.storage.object_path import require_path
 from lakestate.storage.spans import require_whole_span
 from lakestate.storage.store import ByteRange, ObjectInfo, Version
 
-if TYPE_CHECKING:
-    from pathlib import Path
+
+def root_of(url: str) -> Path:
+    """The directory that a `file://` URL names.
+
+    >>> root_of("file:///data/my%20state")
+    PosixPath('/data/my state')
+    """
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise InvalidInputError(
+            "not the URL of a local directory", object_name=url, expected="file:///an/absolute/path"
+        )
+    return Path(unquote(parts.path))
 
 
 def object_file(root: Path, path: str, object_name: str) -> Path:

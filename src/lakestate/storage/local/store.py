@@ -12,13 +12,18 @@ import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from lakestate.errors import InvalidInputError, NotFoundError, StorageUnavailableError
 from lakestate.storage.local.errors import symbolic_link_error, translate_read_errors, translate_write_errors
 from lakestate.storage.local.file_tree import FileTree, TemporaryFile
-from lakestate.storage.local.object_files import file_info, file_version, object_file, open_file, read_span
+from lakestate.storage.local.object_files import (
+    file_info,
+    file_version,
+    object_file,
+    open_file,
+    read_span,
+    root_of,
+)
 from lakestate.storage.multipart.local import LocalUploads
 from lakestate.storage.object_path import RESERVED, require_prefix
 from lakestate.storage.parallel import map_in_parallel
@@ -209,20 +214,6 @@ class LocalStore:
 
     def _name(self, path: str) -> str:
         return f"{self._url}/{path}"
-
-
-def root_of(url: str) -> Path:
-    """The directory that a `file://` URL names.
-
-    >>> root_of("file:///data/my%20state")
-    PosixPath('/data/my state')
-    """
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise InvalidInputError(
-            "not the URL of a local directory", object_name=url, expected="file:///an/absolute/path"
-        )
-    return Path(url2pathname(parts.path))
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

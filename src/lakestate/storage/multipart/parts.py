@@ -31,8 +31,8 @@ def require_part_number(number: int) -> int:
     return number
 
 
-def check_parts(object_name: str, parts: Sequence[UploadedPart]) -> Sequence[UploadedPart]:
-    """The parts themselves, if an object can be made of them."""
+def check_parts(object_name: str, parts: Sequence[UploadedPart]) -> None:
+    """Raise InvalidInputError unless an object can be made of the parts."""
     numbers = [require_part_number(part.number) for part in parts]
     if not numbers or any(later <= earlier for earlier, later in pairwise(numbers)):
         raise InvalidInputError(
@@ -41,7 +41,6 @@ def check_parts(object_name: str, parts: Sequence[UploadedPart]) -> Sequence[Upl
             found=f"part numbers {numbers[:20]}",
             expected="at least one part, in rising order",
         )
-    return parts
 
 
 def content_receipt(chunks: Iterable[Data]) -> str:
