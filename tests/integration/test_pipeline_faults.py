@@ -52,16 +52,16 @@ def test_an_epoch_that_mixes_two_attempts_is_thrown_away_and_run_again(
 ) -> None:
     """The kept rows of the first stage are lost once they were computed: Spark computes them again."""
     lost: list[str] = []
-    reports_of = epoch_runner.reports_of
+    collect_reports = epoch_runner.collect_reports
 
     def losing(frame: Any) -> list[bytes]:
-        found = reports_of(frame)
+        found = collect_reports(frame)
         if len(frame.columns) > 1 and not lost:
             lost.append("the first stage")
             frame.unpersist(blocking=True)
         return found
 
-    monkeypatch.setattr(epoch_runner, "reports_of", losing)
+    monkeypatch.setattr(epoch_runner, "collect_reports", losing)
     for number in range(2):
         write_input(tmp_path / "in", number, events(number, 200))
     plans: list[int] = []

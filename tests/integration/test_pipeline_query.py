@@ -267,7 +267,7 @@ def two_jvms(monkeypatch: pytest.MonkeyPatch) -> None:
         another = NamedBytes(METADATA, json.dumps({"id": str(uuid.uuid4())}).encode())
         rebuild_directory(directory, [another if file.name == METADATA else file for file in files])
 
-    monkeypatch.setattr(query_module, "rebuild", rebuild_as_another_query)
+    monkeypatch.setattr(query_module, "rebuild_directory", rebuild_as_another_query)
 
 
 @pytest.mark.usefixtures("two_jvms")

@@ -27,7 +27,7 @@ from lakestate.protocol.resolve import ReplayCommit, Resume
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef
 from lakestate.sinks.files import committer, uploads
-from lakestate.storage.multipart import objects as multipart_objects
+from lakestate.storage.multipart import part_objects
 from lakestate.storage.store import Created
 from lakestate.tables import manager
 from lakestate.tables.contract import FinishedTable
@@ -127,13 +127,13 @@ class _Forged:
 
 
 def forget_an_interrupted_commit(patch: Patch) -> None:
-    real = recover.resolve
+    real = recover.decide_recovery
 
-    def resolve(*arguments: Any) -> Any:
+    def decide_recovery(*arguments: Any) -> Any:
         found = real(*arguments)
         return Resume(found.record) if isinstance(found, ReplayCommit) else found
 
-    patch.setattr(recover, "resolve", resolve)
+    patch.setattr(recover, "decide_recovery", decide_recovery)
 
 
 def ignore_a_superseded_attempt(patch: Patch) -> None:
@@ -207,7 +207,7 @@ def overwrite_names(patch: Patch) -> None:
 
 
 def share_part_numbers(patch: Patch) -> None:
-    patch.setattr(uploads, "claimed_lane", lambda store, path, after, attempt: after + 1)
+    patch.setattr(uploads, "claim_lane", lambda store, path, after, attempt: after + 1)
 
 
 def abort_live_uploads(patch: Patch) -> None:
@@ -223,7 +223,7 @@ def go_on_after_a_superseded_epoch(patch: Patch) -> None:
             return permit
         found = job_driver.recover(driver._job, driver.claim)
         assert found is not None
-        return found.permit or publish.publication(found.record, None, None).permit  # type: ignore[union-attr]
+        return found.permit or publish.decide_publication(found.record, None, None).permit  # type: ignore[union-attr]
 
     def commit_what_stands(driver: JobDriver, permit: Any, manifest: Any) -> None:
         for sink in manifest.sinks:
@@ -297,7 +297,7 @@ def abort_nothing(patch: Patch) -> None:
 
 
 def refuse_what_is_complete(patch: Patch) -> None:
-    patch.setattr(multipart_objects, "is_made_of", lambda data, parts: False)
+    patch.setattr(part_objects, "is_made_of", lambda data, parts: False)
 
 
 def refuse_merges_by_age(patch: Patch) -> None:

@@ -6,7 +6,7 @@ from lakestate.ambient import Ambient
 from lakestate.errors import FencedError, OutcomeUnknownError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.paths import FENCE
-from lakestate.protocol.publication import Fenced, may_publish
+from lakestate.protocol.publication import Fenced, decide_to_publish
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.values import FIRST_GENERATION
 
@@ -36,7 +36,7 @@ def check_fence(job: JobObjects, claim: GenerationRecord) -> None:
     fence = job.read_fence()
     if fence is None:
         raise _fenced_error(job, claim, "no fence at all: the job was deleted")
-    decision = may_publish(claim, fence.record)
+    decision = decide_to_publish(claim, fence.record)
     if isinstance(decision, Fenced):
         raise _fenced_error(job, claim, f"generation {decision.by}")
 

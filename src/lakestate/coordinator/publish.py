@@ -16,7 +16,14 @@ from lakestate.errors import (
 )
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import Manifest
-from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded, publication
+from lakestate.protocol.publication import (
+    Collected,
+    CommitPermit,
+    Fenced,
+    Published,
+    Superseded,
+    decide_publication,
+)
 from lakestate.protocol.records import EpochRecord, GenerationRecord
 from lakestate.protocol.values import Epoch
 from lakestate.storage.store import Created
@@ -54,7 +61,7 @@ def publish_epoch(
         boundary = job.read_boundary()
     except StorageUnavailableError as cause:
         raise _unknown_outcome(job, ours) from cause
-    return publication(ours, existing, None if boundary is None else boundary.record)
+    return decide_publication(ours, existing, None if boundary is None else boundary.record)
 
 
 def require_published(

@@ -1,4 +1,4 @@
-"""Finding where a job stands: read the newest epochs, ask `resolve`, and answer with its manifest."""
+"""Finding where a job stands: read the newest epochs, ask `decide_recovery`, and answer with its manifest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakestate.protocol.resolve import (
     ReplayCommit,
     Resume,
     StartFresh,
-    resolve,
+    decide_recovery,
 )
 from lakestate.protocol.values import Epoch, Generation
 
@@ -45,7 +45,9 @@ def recover(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | None:
                 # Published since the epochs were listed.
                 return recover(job, claim)
             lost = (following, job.url_of(job.paths.epoch_record(following)))
-    decision = resolve(claim.generation, observed, None if boundary is None else boundary.record, lost)
+    decision = decide_recovery(
+        claim.generation, observed, None if boundary is None else boundary.record, lost
+    )
     match decision:
         case StartFresh():
             return None

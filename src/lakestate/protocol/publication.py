@@ -82,14 +82,14 @@ class Collected:
     oldest: Epoch
 
 
-def may_publish(mine: GenerationRecord, fence: GenerationRecord) -> MayPublish | Fenced:
+def decide_to_publish(claim: GenerationRecord, fence: GenerationRecord) -> MayPublish | Fenced:
     """Decide from the fence, read again just before publishing."""
-    if fence.generation > mine.generation or fence.claim_id != mine.claim_id:
+    if fence.generation > claim.generation or fence.claim_id != claim.claim_id:
         return Fenced(fence.generation)
     return MayPublish()
 
 
-def publication(
+def decide_publication(
     ours: EpochRecord, existing: EpochRecord | None, boundary: BoundaryRecord | None
 ) -> Published | Superseded | Fenced | Collected:
     """Decide from what the creation of the epoch record answered.

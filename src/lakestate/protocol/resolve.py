@@ -85,8 +85,8 @@ class Refuse:
 Resolution = StartFresh | Resume | ReplayCommit | Refuse | Fenced
 
 
-def resolve(
-    mine: Generation,
+def decide_recovery(
+    generation: Generation,
     observed: Sequence[ObservedEpoch],
     boundary: BoundaryRecord | None = None,
     lost: tuple[Epoch, str] | None = None,
@@ -101,7 +101,7 @@ def resolve(
     if not observed and lost is None:
         return StartFresh() if boundary is None else _refuse_lost_boundary(boundary)
     newest = observed[0] if observed else None
-    if newest and isinstance(newest.record, EpochRecord) and newest.record.generation > mine:
+    if newest and isinstance(newest.record, EpochRecord) and newest.record.generation > generation:
         return Fenced(newest.record.generation)
     good = next((epoch.epoch for epoch in observed if epoch.damage is None), None)
     if lost is not None:

@@ -11,8 +11,8 @@ from lakestate.protocol.publication import (
     MayPublish,
     Published,
     Superseded,
-    may_publish,
-    publication,
+    decide_publication,
+    decide_to_publish,
     replay_permit,
 )
 from lakestate.protocol.records import BoundaryRecord, EpochRecord, GenerationRecord
@@ -45,7 +45,7 @@ def boundary(oldest: int) -> BoundaryRecord:
 def test_only_the_holder_of_the_fence_may_publish(
     seen: GenerationRecord, decision: MayPublish | Fenced
 ) -> None:
-    assert may_publish(fence(5, "mine"), seen) == decision
+    assert decide_to_publish(fence(5, "mine"), seen) == decision
 
 
 OURS = record(5)
@@ -72,7 +72,7 @@ def test_the_answer_of_the_store_means(
     passed: BoundaryRecord | None,
     decision: Published | Superseded | Fenced | Collected,
 ) -> None:
-    assert publication(OURS, existing, passed) == decision
+    assert decide_publication(OURS, existing, passed) == decision
 
 
 def test_nobody_makes_a_permit_by_hand() -> None:

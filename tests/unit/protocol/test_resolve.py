@@ -16,7 +16,7 @@ from lakestate.protocol.resolve import (
     Resolution,
     Resume,
     StartFresh,
-    resolve,
+    decide_recovery,
 )
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
 
@@ -85,7 +85,7 @@ def unreadable(epoch: int) -> ObservedEpoch:
 def test_recovery_is_this_table(
     observed: list[ObservedEpoch], boundary: BoundaryRecord | None, decision: Resolution
 ) -> None:
-    assert resolve(MINE, observed, boundary) == decision
+    assert decide_recovery(MINE, observed, boundary) == decision
 
 
 GENERATIONS = st.integers(1, 4).map(Generation)
@@ -109,7 +109,7 @@ def observations(draw: st.DrawFn) -> list[ObservedEpoch]:
 def test_there_is_an_answer_to_everything_and_it_never_goes_back_silently(
     mine: Generation, observed: list[ObservedEpoch], boundary: BoundaryRecord | None
 ) -> None:
-    decision = resolve(mine, observed, boundary)
+    decision = decide_recovery(mine, observed, boundary)
     match decision:
         case StartFresh():
             assert (observed, boundary) == ([], None)
