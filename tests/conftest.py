@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 
 
 # One process gets all tests that start Spark, one after the other: two JVMs would slow each other down.
-SPARK_TESTS = (
-    "tests/cluster/",
-    "integration/test_auction_source",
-    "integration/test_demo",
-    "integration/test_pipeline_",
-    "integration/test_routing_spark",
-    "integration/test_sink_data_source",
-)
+SPARK_TESTS = ("tests/cluster/", "tests/integration/spark/")
 
 
 @pytest.hookimpl(trylast=True)
