@@ -104,7 +104,7 @@ def test_a_cached_run_that_is_none_is_fetched_again(monkeypatch: pytest.MonkeyPa
         job.managers[0].keyed("t").put(pa.table({"k": [1, 2], "n": [10, 20]}))
         with monkeypatch.context() as patched:
             # What goes into the cache is not what was stored, and its record vouches for it.
-            patched.setattr(run_files, "_write", lambda path, rows: path.write_bytes(b"no run"))
+            patched.setattr(run_files, "_write_arrow_file", lambda path, rows: path.write_bytes(b"no run"))
             job.checkpoint()
         job.restart()
         rows = [row for batch in job.managers[0].keyed("t").scan() for row in batch.to_pylist()]

@@ -113,7 +113,7 @@ def cases(known: list[tuple[Any, bytes]]) -> st.SearchStrategy[tuple[Any, bytes]
 def test_a_stored_value_decodes_or_is_refused(case: tuple[Any, bytes]) -> None:
     kind, data = case
     codec = codec_of(str, kind)
-    decodes_or_refuses(lambda: codec.decoded_values([data], ["key"], 1, "file"))
+    decodes_or_refuses(lambda: codec.decode_values([data], ["key"], 1, "file"))
 
 
 @FUZZ
@@ -122,11 +122,11 @@ def test_a_stored_value_decodes_or_is_refused(case: tuple[Any, bytes]) -> None:
 def test_a_stored_key_decodes_or_is_refused(case: tuple[Any, bytes]) -> None:
     kind, data = case
     codec = codec_of(kind, int)
-    keys = decodes_or_refuses(lambda: codec.decoded_keys([data], "file"))
+    keys = decodes_or_refuses(lambda: codec.decode_keys([data], "file"))
     if keys is not None:
         # A key that decodes can be looked up, and stored again.
         assert keys[0] in {keys[0]: 1} or keys[0] != keys[0]
-        decodes_or_refuses(lambda: codec.encoded({keys[0]: 1}))
+        decodes_or_refuses(lambda: codec.encode({keys[0]: 1}))
 
 
 REPORT = SubtaskReport("stage", 1, (), {"op": StepMetrics(1, 2, 3, 4.0, 5)}, 1.0, 2.0, 3.0).encode()
@@ -197,4 +197,4 @@ def test_sparks_files_are_put_back_below_their_directory_or_refused(files: list[
 
 def test_nesting_deeper_than_the_stack_is_refused() -> None:
     with pytest.raises(LakestateError):
-        codec_of(str, list[list[int]]).decoded_values([packed(nested(2000))], ["k"], 1, "file")
+        codec_of(str, list[list[int]]).decode_values([packed(nested(2000))], ["k"], 1, "file")

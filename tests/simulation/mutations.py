@@ -172,12 +172,12 @@ def collect_what_is_merged(patch: Patch) -> None:
 
 
 def drop_tombstones(patch: Patch) -> None:
-    real = compact_runs._surviving
+    real = compact_runs._merge_surviving_rows
 
     def surviving(runs: Any, layout: Any, expired: Any, reaches_oldest: bool) -> Iterator[Any]:
         return real(runs, layout, expired, True)
 
-    patch.setattr(compact_runs, "_surviving", surviving)
+    patch.setattr(compact_runs, "_merge_surviving_rows", surviving)
 
 
 def read_keys_of_others(patch: Patch) -> None:
@@ -303,14 +303,14 @@ def refuse_what_is_complete(patch: Patch) -> None:
 def refuse_merges_by_age(patch: Patch) -> None:
     """A merge counts as of what it holds, and not as of the epoch that its files are named after."""
     patch.setattr(manager, "parse_object_name", lambda path: SimpleNamespace(epoch=_AGES.get(path, 10**9)))
-    stored = global_keyed_compaction._stored
+    stored = global_keyed_compaction._store_merge
 
     def remembered(*args: Any) -> Any:
         files = stored(*args)
         _AGES.update((file.path, file.epoch) for file in files)
         return files
 
-    patch.setattr(global_keyed_compaction, "_stored", remembered)
+    patch.setattr(global_keyed_compaction, "_store_merge", remembered)
 
 
 MUTATIONS: Sequence[Mutation] = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError, OperatorError
-from lakestate.tables.arrow.lossless_cast import without_other_fields
-from lakestate.tables.runs.layout import conformed
+from lakestate.tables.arrow.lossless_cast import select_struct_fields
+from lakestate.tables.runs.layout import conform_columns
 
 
 def checked_output(batch: pa.RecordBatch, schema: pa.Schema | None, where: str) -> pa.RecordBatch:
@@ -37,7 +37,7 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatc
     columns = [
         column
         if (place := schema.get_field_index(name)) < 0
-        else without_other_fields(column, schema.field(place).type)
+        else select_struct_fields(column, schema.field(place).type)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     return _exactly(pa.RecordBatch.from_arrays(columns, names=batch.schema.names), schema, what)
@@ -45,7 +45,7 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatc
 
 def _exactly(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatch:
     try:
-        return pa.RecordBatch.from_arrays(conformed(batch, list(schema), what), schema=schema)
+        return pa.RecordBatch.from_arrays(conform_columns(batch, list(schema), what), schema=schema)
     except InvalidInputError as cause:
         raise OperatorError(
             cause.summary, object_name=cause.object_name, found=cause.found, expected=cause.expected

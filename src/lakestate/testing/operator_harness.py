@@ -31,7 +31,7 @@ from lakestate.tables.global_keyed.table import GlobalKeyedTable
 from lakestate.tables.global_keyed.view import GlobalKeyedView
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.manager import TableManager
-from lakestate.tables.runs.layout import conformed
+from lakestate.tables.runs.layout import conform_columns
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]"
 OPERATOR_ID = "operator"
@@ -249,7 +249,7 @@ def with_key_types(table: pa.Table, operator: Operator, key: Sequence[str]) -> p
     for name, type_ in zip(key, types, strict=True):
         field = pa.field(name, type_)
         if _is_number(table[name].type) and _is_number(type_):
-            (column,) = conformed(table, [field], "key of rows")
+            (column,) = conform_columns(table, [field], "key of rows")
             table = table.set_column(table.schema.get_field_index(name), field, column)
     return table
 

@@ -124,7 +124,7 @@ def _forged(file: FileRef, data: bytes) -> FileRef:
 
 def use(run: Run) -> None:
     """Touch everything that a table would touch. Text may be any bytes, as it may be in Spark."""
-    run.indexed()
+    run.build_index()
     backwards = pa.array(range(len(run) - 1, -1, -1))
     for chunk in (chunk for column in run.rows.columns for chunk in column.chunks):
         (chunk.view(pa.binary()) if chunk.type == pa.string() else chunk).validate(full=True)

@@ -21,7 +21,7 @@ from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.storage import open_store
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, CompactionConfig
-from lakestate.tables.runs.layout import conformed
+from lakestate.tables.runs.layout import conform_columns
 from lakestate.tables.time_key.table import TimeKeyTable
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class TimeKeyJob:
 
     def owner(self, rows: pa.Table) -> list[int]:
         """For each row the subtask that it is routed to."""
-        keys = conformed(rows, self.table.layout.key_fields, "test")
+        keys = conform_columns(rows, self.table.layout.key_fields, "test")
         return [subtask_of(int(key), self.parallelism) for key in self.table.layout.hashes(keys)[0]]
 
     def insert(self, rows: pa.Table) -> None:

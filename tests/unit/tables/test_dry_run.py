@@ -22,9 +22,9 @@ from lakestate.tables.context import TableContext
 from lakestate.tables.contract import Table
 from lakestate.tables.dry_run import DryRunProblem, DryRunReport, dry_run
 from lakestate.tables.keyed.table import KeyedTable
-from lakestate.tables.migration.migrations import ColumnChanges, RowMigration, migrated_row_count
+from lakestate.tables.migration.migrations import ColumnChanges, RowMigration, count_migrated_rows
 from lakestate.tables.runs.files import write_run
-from lakestate.tables.runs.merge import all_rows
+from lakestate.tables.runs.merge import sort_keep_all
 from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.run import Run
 
@@ -41,7 +41,7 @@ class Checkpoint:
         self._entries: list[SubtaskEntry] = []
 
     def file(self, table: KeyedTable, rows: Sequence[Row]) -> FileRef:
-        run = all_rows(Run(file_rows(table.layout, rows), table.layout))
+        run = sort_keep_all(Run(file_rows(table.layout, rows), table.layout))
         return write_run(run, self._context, Epoch(1))
 
     def subtask(self, table: KeyedTable, *files: FileRef) -> str:
@@ -92,7 +92,7 @@ class Checked(KeyedTable):
     """A table of runs that a dry run can try."""
 
     def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
-        return migrated_row_count(self.layout, self._migrations, rows, identity, shown)
+        return count_migrated_rows(self.layout, self._migrations, rows, identity, shown)
 
 
 def users(version: int, value: str, *migrations: Any) -> Checked:

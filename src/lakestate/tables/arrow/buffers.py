@@ -18,7 +18,7 @@ def fixed_width_values(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any
     >>> fixed_width_values(pa.array([1, 2, 3]).slice(1), np.int64)
     array([2, 3])
     """
-    return _sliced(array.buffers()[1], dtype, array.offset, len(array))
+    return _buffer_values(array.buffers()[1], dtype, array.offset, len(array))
 
 
 def value_offsets(array: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
@@ -31,7 +31,7 @@ def value_offsets(array: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
     if len(array) == 0:
         # Arrow allows an empty array to have no offsets at all.
         return np.zeros(1, dtype=dtype)
-    return _sliced(array.buffers()[1], dtype, array.offset, len(array) + 1)
+    return _buffer_values(array.buffers()[1], dtype, array.offset, len(array) + 1)
 
 
 def value_bytes(array: pa.Array) -> npt.NDArray[np.uint8]:
@@ -55,7 +55,9 @@ def null_rows(array: pa.Array) -> npt.NDArray[np.intp]:
     return np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
 
 
-def _sliced(buffer: pa.Buffer | None, dtype: npt.DTypeLike, offset: int, count: int) -> npt.NDArray[Any]:
+def _buffer_values(
+    buffer: pa.Buffer | None, dtype: npt.DTypeLike, offset: int, count: int
+) -> npt.NDArray[Any]:
     if count == 0 or buffer is None:
         return np.empty(0, dtype=dtype)
     return np.frombuffer(buffer, dtype, count=offset + count)[offset:]

@@ -24,7 +24,7 @@ _SURE_DIGITS = {16: 3, 32: 6, 64: 15}
 """So many digits of a decimal are kept by a float that is not close to zero, by its bits."""
 
 
-def lossless_cast(column: pa.Array, field: pa.Field, what: str) -> pa.Array:
+def cast_losslessly(column: pa.Array, field: pa.Field, what: str) -> pa.Array:
     """The column in the type of a field.
 
     Raises InvalidInputError naming the place inside the column where something would be lost. A
@@ -34,7 +34,7 @@ def lossless_cast(column: pa.Array, field: pa.Field, what: str) -> pa.Array:
     try:
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        kept = column.cast(_read_as(column.type, field.type)).cast(field.type, safe=True)
+        kept = column.cast(_intermediate_type(column.type, field.type)).cast(field.type, safe=True)
         _check_values(column, kept, field.name, what)
         return kept
     except _UNFIT as cause:
@@ -47,48 +47,53 @@ def lossless_cast(column: pa.Array, field: pa.Field, what: str) -> pa.Array:
         ) from cause
 
 
-def without_other_fields(column: pa.Array, type_: pa.DataType) -> pa.Array:
+def select_struct_fields(column: pa.Array, type_: pa.DataType) -> pa.Array:
     """The column without the fields of structs that a type does not have; otherwise as it is.
 
     >>> rows = pa.array([{"a": 1, "b": 2}])
-    >>> without_other_fields(rows, pa.struct([("a", pa.int32())])).to_pylist()
+    >>> select_struct_fields(rows, pa.struct([("a", pa.int32())])).to_pylist()
     [{'a': 1}]
     """
-    asked = _asked_type(column.type, type_)
+    asked = _type_with_fields_of(column.type, type_)
     return column if asked == column.type else column.cast(asked)
 
 
-def _asked_type(found: pa.DataType, asked: pa.DataType) -> pa.DataType:
+def _type_with_fields_of(found: pa.DataType, asked: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(found) and pa.types.is_struct(asked):
         shared = [field for field in found if asked.get_field_index(field.name) >= 0]
         return pa.struct(
-            [field.with_type(_asked_type(field.type, asked.field(field.name).type)) for field in shared]
+            [
+                field.with_type(_type_with_fields_of(field.type, asked.field(field.name).type))
+                for field in shared
+            ]
         )
     if pa.types.is_list(found) and pa.types.is_list(asked):
-        return pa.list_(found.value_field.with_type(_asked_type(found.value_type, asked.value_type)))
+        return pa.list_(found.value_field.with_type(_type_with_fields_of(found.value_type, asked.value_type)))
     if pa.types.is_map(found) and pa.types.is_map(asked):
-        return pa.map_(found.key_type, _asked_type(found.item_type, asked.item_type))
+        return pa.map_(found.key_type, _type_with_fields_of(found.item_type, asked.item_type))
     return found
 
 
-def _read_as(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
+def _intermediate_type(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
     """The type found, with text for decimals that become floats: Arrow rounds only text correctly."""
     if pa.types.is_dictionary(found):
-        return _read_as(found.value_type, expected)
+        return _intermediate_type(found.value_type, expected)
     if pa.types.is_decimal(found) and pa.types.is_floating(expected):
         return pa.string()
     if pa.types.is_struct(found) and pa.types.is_struct(expected):
         types = {
-            one: _read_as(found[one].type, expected[other].type) for one, other in _paired(found, expected)
+            one: _intermediate_type(found[one].type, expected[other].type)
+            for one, other in _field_pairs(found, expected)
         }
         return pa.struct([field.with_type(types[place]) for place, field in enumerate(found)])
     if pa.types.is_map(found) and pa.types.is_map(expected):
         return pa.map_(
-            _read_as(found.key_type, expected.key_type), _read_as(found.item_type, expected.item_type)
+            _intermediate_type(found.key_type, expected.key_type),
+            _intermediate_type(found.item_type, expected.item_type),
         )
     if _has_elements(found) and _has_elements(expected):
         element = _element_type(found)
-        read_as = _read_as(element, _element_type(expected))
+        read_as = _intermediate_type(element, _element_type(expected))
         return found if read_as == element else pa.large_list(read_as)
     return found
 
@@ -118,7 +123,7 @@ def _check_types(found: pa.DataType, expected: pa.DataType, path: str, what: str
                 expected=", ".join(declared),
                 action="give every field by its name, also one that is null",
             )
-        for one, other in _paired(found, expected):
+        for one, other in _field_pairs(found, expected):
             _check_types(found[one].type, expected[other].type, f"{path}.{expected[other].name}", what)
     elif _has_elements(found) and _has_elements(expected):
         _check_types(_element_type(found), _element_type(expected), _element_path(path, expected), what)
@@ -131,12 +136,12 @@ def _check_values(given: pa.Array, kept: pa.Array, path: str, what: str) -> None
     if given.type == kept.type or given.null_count == len(given):
         return
     if pa.types.is_struct(kept.type):
-        for one, other in _paired(given.type, kept.type):
+        for one, other in _field_pairs(given.type, kept.type):
             inner = f"{path}.{kept.type[other].name}"
             _check_values(pc.struct_field(given, [one]), pc.struct_field(kept, [other]), inner, what)
     elif _has_elements(kept.type):
         _check_values(_elements(given), _elements(kept), _element_path(path, kept.type), what)
-    elif (lost := _lost(given, kept)) is not None and pc.any(lost).as_py():
+    elif (lost := _changed_rows(given, kept)) is not None and pc.any(lost).as_py():
         first = given.filter(lost)[0].as_py()
         raise InvalidInputError(
             f"{what}: a value does not fit its column",
@@ -147,10 +152,10 @@ def _check_values(given: pa.Array, kept: pa.Array, path: str, what: str) -> None
         )
 
 
-def _lost(given: pa.Array, kept: pa.Array) -> pa.Array | None:
+def _changed_rows(given: pa.Array, kept: pa.Array) -> pa.Array | None:
     """Which plain values are not what they were; None if Arrow has refused those already."""
     if pa.types.is_floating(kept.type):
-        return _not_in_float(given, kept)
+        return _rows_changed_by_float(given, kept)
     if pa.types.is_boolean(kept.type) and (
         pa.types.is_integer(given.type) or pa.types.is_floating(given.type)
     ):
@@ -159,18 +164,18 @@ def _lost(given: pa.Array, kept: pa.Array) -> pa.Array | None:
         local = given if given.type.tz is None else pc.local_timestamp(given)
         return pc.not_equal(kept.cast(local.type), local)
     if pa.types.is_decimal(kept.type) and pa.types.is_floating(given.type):
-        return _rounded(given, kept)
+        return _rows_changed_by_decimal(given, kept)
     return None
 
 
-def _not_in_float(given: pa.Array, kept: pa.Array) -> pa.Array | None:
+def _rows_changed_by_float(given: pa.Array, kept: pa.Array) -> pa.Array | None:
     if pa.types.is_floating(given.type):
         if given.type.bit_width < kept.type.bit_width:
             return None
         too_large = pc.and_not(pc.is_inf(kept), pc.is_inf(given))
         too_small = pc.and_(pc.equal(kept, 0), pc.not_equal(given, 0))
         return pc.or_(too_large, too_small)
-    if not (pa.types.is_decimal(given.type) or _is_written(given.type)):
+    if not (pa.types.is_decimal(given.type) or _is_text_like(given.type)):
         return None
     text = given.cast(pa.string())
     # Telling digits costs much more than casting, and few of them are lost only by numbers close to zero.
@@ -192,7 +197,7 @@ def _digits(numbers: pa.Array) -> pa.Array:
     return pc.ascii_trim(pc.replace_substring(mantissas, ".", ""), "+-0")
 
 
-def _rounded(given: pa.Array, kept: pa.Array) -> pa.Array:
+def _rows_changed_by_decimal(given: pa.Array, kept: pa.Array) -> pa.Array:
     """Decimals that are another number than the float, beyond the float's own rounding."""
     before = given.to_numpy(zero_copy_only=False)
     after = kept.cast(given.type).to_numpy(zero_copy_only=False)
@@ -202,16 +207,16 @@ def _rounded(given: pa.Array, kept: pa.Array) -> pa.Array:
     )
 
 
-def _paired(found: pa.StructType, expected: pa.StructType) -> Iterator[tuple[int, int]]:
+def _field_pairs(found: pa.StructType, expected: pa.StructType) -> Iterator[tuple[int, int]]:
     """The places of the fields of one name in two structs with the same names."""
-    return zip(_by_name(found), _by_name(expected), strict=True)
+    return zip(_places_by_name(found), _places_by_name(expected), strict=True)
 
 
-def _by_name(type_: pa.StructType) -> list[int]:
+def _places_by_name(type_: pa.StructType) -> list[int]:
     return sorted(range(type_.num_fields), key=lambda place: str(type_[place].name))
 
 
-def _is_written(type_: pa.DataType) -> bool:
+def _is_text_like(type_: pa.DataType) -> bool:
     return is_text(type_) or bool(pa.types.is_string_view(type_) or pa.types.is_binary_view(type_))
 
 

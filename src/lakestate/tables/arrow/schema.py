@@ -50,7 +50,8 @@ def columns_of(declaration: str | pa.Schema, *, what: str) -> tuple[Column, ...]
     """
     if isinstance(declaration, pa.Schema):
         columns = tuple(
-            Column(field.name, _parsed(ddl_of(field.type), what)[0], field.nullable) for field in declaration
+            Column(field.name, _parse_type(ddl_of(field.type), what)[0], field.nullable)
+            for field in declaration
         )
     else:
         columns = _Parser(declaration, what).columns()
@@ -64,7 +65,7 @@ def arrow_type(ddl: str) -> pa.DataType:
     >>> arrow_type("struct<a:int,b:array<string>>")
     StructType(struct<a: int32, b: list<element: string>>)
     """
-    return _parsed(ddl, "type")[1]
+    return _parse_type(ddl, "type")[1]
 
 
 def ddl_of(type_: pa.DataType) -> str:
@@ -80,7 +81,9 @@ def ddl_of(type_: pa.DataType) -> str:
     if pa.types.is_map(type_):
         return f"map<{ddl_of(type_.key_type)},{ddl_of(type_.item_type)}>"
     if pa.types.is_struct(type_):
-        return "struct<" + ",".join(f"{_quoted(field.name)}:{ddl_of(field.type)}" for field in type_) + ">"
+        return (
+            "struct<" + ",".join(f"{_quote_name(field.name)}:{ddl_of(field.type)}" for field in type_) + ">"
+        )
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return f"array<{ddl_of(type_.value_type)}>"
     if pa.types.is_dictionary(type_):
@@ -117,12 +120,12 @@ def _check_names(columns: tuple[Column, ...], what: str) -> None:
         )
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     """The name of a field as it is read again: in backticks where it has to be, as in Spark."""
     return name if re.fullmatch(_PLAIN_NAME, name) else "`" + name.replace("`", "``") + "`"
 
 
-def _parsed(ddl: str, what: str) -> tuple[str, pa.DataType]:
+def _parse_type(ddl: str, what: str) -> tuple[str, pa.DataType]:
     parser = _Parser(ddl, what)
     found = parser.type()
     parser.expect_end()
@@ -216,7 +219,7 @@ class _Parser:
             name = self._name()
             self._accept(":")
             text, type_ = self.type()
-            texts.append(f"{_quoted(name)}:{text}")
+            texts.append(f"{_quote_name(name)}:{text}")
             fields.append(pa.field(name, type_))
             if not self._accept(","):
                 break

@@ -49,19 +49,19 @@ def bytes_before(array: pa.Array) -> npt.NDArray[np.int64]:
     if is_text(array.type):
         return value_offsets(array).astype(np.int64)
     if pa.types.is_struct(array.type):
-        return _summed(array.flatten(), len(array))
+        return _sum_bytes_before(array.flatten(), len(array))
     if not pa.types.is_nested(array.type):
         width: int = -(-array.type.bit_width // 8)
         return np.arange(len(array) + 1, dtype=np.int64) * width
     parts = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
-    before: npt.NDArray[np.int64] = _summed(parts, len(parts[0]))[value_offsets(array)]
+    before: npt.NDArray[np.int64] = _sum_bytes_before(parts, len(parts[0]))[value_offsets(array)]
     return before
 
 
-def cut_by_bytes(before: npt.NDArray[np.int64], bytes_max: int) -> list[int]:
+def cut_places(before: npt.NDArray[np.int64], bytes_max: int) -> list[int]:
     """Where rows are cut so that no piece has more bytes, unless it is one row. With both ends.
 
-    >>> cut_by_bytes(np.array([0, 4, 8, 30, 31]), 10)
+    >>> cut_places(np.array([0, 4, 8, 30, 31]), 10)
     [0, 2, 3, 4]
     """
     places, last = [0], len(before) - 1
@@ -72,17 +72,17 @@ def cut_by_bytes(before: npt.NDArray[np.int64], bytes_max: int) -> list[int]:
     return places
 
 
-def _summed(arrays: Sequence[pa.Array], row_count: int) -> npt.NDArray[np.int64]:
+def _sum_bytes_before(arrays: Sequence[pa.Array], row_count: int) -> npt.NDArray[np.int64]:
     return sum(map(bytes_before, arrays), start=np.zeros(row_count + 1, np.int64))
 
 
-def check_values(column: pa.Array, name: str, what: str) -> None:
+def check_value_sizes(column: pa.Array, name: str, what: str) -> None:
     """Refuse a column with a value that is too long to be stored."""
     if column.nbytes > VALUE_BYTES_MAX and (longest := longest_bytes(column)) > VALUE_BYTES_MAX:
-        raise too_long(f"{what}: a value is too long", name, longest)
+        raise too_long_error(f"{what}: a value is too long", name, longest)
 
 
-def too_long(summary: str, name: str, found_bytes: int) -> InvalidInputError:
+def too_long_error(summary: str, name: str, found_bytes: int) -> InvalidInputError:
     """The error for a value that is too long to be stored."""
     return InvalidInputError(
         summary,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakestate.tables.arrow.buffers import value_offsets
-from lakestate.tables.arrow.value_limits import bytes_before, cut_by_bytes
+from lakestate.tables.arrow.value_limits import bytes_before, cut_places
 
 CHUNK_BYTES_MAX = 1 << 30
 """Half of what 32-bit offsets can count."""
@@ -40,7 +40,7 @@ def _wide_field(field: pa.Field) -> pa.Field:
     return field.with_type(wide_type(field.type))
 
 
-def widened(rows: pa.Table) -> pa.Table:
+def widen_text(rows: pa.Table) -> pa.Table:
     """The rows, with 64-bit offsets if they are so many bytes that a column might need them."""
     if rows.nbytes <= CHUNK_BYTES_MAX:
         return rows
@@ -48,7 +48,7 @@ def widened(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema(fields, metadata=rows.schema.metadata))
 
 
-def combined(rows: pa.Table) -> pa.Table:
+def combine_chunks(rows: pa.Table) -> pa.Table:
     """The rows, one chunk per column, or more where one cannot hold them."""
     if not any(_is_large(column) for column in rows.columns):
         return rows.combine_chunks()
@@ -70,20 +70,20 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks()
 
 
-def narrowed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def narrow_text(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows in exactly these types."""
     if rows.schema.equals(schema):
         return rows
     columns = [
-        narrowed_column(column, field.type) for column, field in zip(rows.columns, schema, strict=True)
+        narrow_text_column(column, field.type) for column, field in zip(rows.columns, schema, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def narrowed_column(column: pa.ChunkedArray | pa.Array, type_: pa.DataType) -> pa.ChunkedArray | pa.Array:
+def narrow_text_column(column: pa.ChunkedArray | pa.Array, type_: pa.DataType) -> pa.ChunkedArray | pa.Array:
     """A column in a type; text with 64-bit offsets in chunks that each can do without.
 
-    >>> narrowed_column(pa.array(["a", "b"], pa.large_string()), pa.string()).type
+    >>> narrow_text_column(pa.array(["a", "b"], pa.large_string()), pa.string()).type
     DataType(string)
     """
     if column.type == type_:
@@ -91,16 +91,16 @@ def narrowed_column(column: pa.ChunkedArray | pa.Array, type_: pa.DataType) -> p
     if column.type != wide_type(type_):
         return column.cast(type_)
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    anew = _counted_anew if type_ in _WIDE else _nested_anew
-    return pa.chunked_array([anew(part, type_) for chunk in chunks for part in _parts(chunk)], type_)
+    anew = _rebase_text if type_ in _WIDE else _rebase_nested
+    return pa.chunked_array([anew(part, type_) for chunk in chunks for part in _narrow_slices(chunk)], type_)
 
 
-def _nested_anew(part: pa.Array, type_: pa.DataType) -> pa.Array:
+def _rebase_nested(part: pa.Array, type_: pa.DataType) -> pa.Array:
     """A copy of nested values whose offsets begin at zero, so that it can be cast."""
     return pa.concat_arrays([part, pa.array([], part.type)]).cast(type_)
 
 
-def _counted_anew(part: pa.Array, type_: pa.DataType) -> pa.Array:
+def _rebase_text(part: pa.Array, type_: pa.DataType) -> pa.Array:
     """An array over the same bytes with 32-bit offsets. A cast refuses offsets that begin beyond those."""
     offsets, data = value_offsets(part), part.buffers()[2]
     counted = (offsets - offsets[0]).astype(np.int32)
@@ -113,12 +113,12 @@ def _counted_anew(part: pa.Array, type_: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(type_, len(part), buffers, part.null_count)
 
 
-def concatenated(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+def concat_rows(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
     """All rows in these types; one chunk per column, or more where one cannot hold them."""
-    return combined(pa.concat_tables([narrowed(rows, schema) for rows in tables]))
+    return combine_chunks(pa.concat_tables([narrow_text(rows, schema) for rows in tables]))
 
 
-def _parts(chunk: pa.Array) -> list[pa.Array]:
+def _narrow_slices(chunk: pa.Array) -> list[pa.Array]:
     """Slices of an array that each hold fewer bytes than 32-bit offsets can count."""
-    places = cut_by_bytes(bytes_before(chunk), CHUNK_BYTES_MAX)
+    places = cut_places(bytes_before(chunk), CHUNK_BYTES_MAX)
     return [chunk.slice(start, stop - start) for start, stop in pairwise(places)] or [chunk]

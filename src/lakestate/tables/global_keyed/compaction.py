@@ -38,14 +38,14 @@ def compact_entries(
     key that is dropped here would come back from below.
     """
     group = newest_first(files.files)
-    stored_as = _merged_config(config, codec, group)
-    if stored_as is None or not worth_merging(group, compaction):
+    stored_as = _config_of_merge(config, codec, group)
+    if stored_as is None or not is_worth_merging(group, compaction):
         return None
     entries: dict[bytes, bytes | None] = {}
     for stored in read_entries(tuple(reversed(group)), config, context):
         entries.update(_in_version(stored, stored_as.state_version, codec))
     live = {key: value for key, value in entries.items() if value is not None}
-    merged = _stored(live, stored_as, group, epoch, context) if live else ()
+    merged = _store_merge(live, stored_as, group, epoch, context) if live else ()
     return CompactedFiles(
         table=files.table,
         replaced=group,
@@ -55,7 +55,7 @@ def compact_entries(
     )
 
 
-def worth_merging(files: Sequence[FileRef], compaction: CompactionConfig) -> bool:
+def is_worth_merging(files: Sequence[FileRef], compaction: CompactionConfig) -> bool:
     """Whether the policy would merge down to the oldest file, or there are too many files."""
     wanted, policy = compaction.generations, compaction.policy
     if wanted is not None and any(file.generation not in wanted for file in files):
@@ -66,7 +66,7 @@ def worth_merging(files: Sequence[FileRef], compaction: CompactionConfig) -> boo
     return plan is not None and (plan.reaches_oldest or len(files) > policy.files_max)
 
 
-def _merged_config(
+def _config_of_merge(
     config: TableConfig, codec: EntryCodec | None, files: Sequence[FileRef]
 ) -> TableConfig | None:
     """The declaration that the merged file is stored under. None if versions cannot be brought together.
@@ -87,11 +87,11 @@ def _in_version(
         return zip(stored.keys, stored.values, strict=True)
     live = [(key, value) for key, value in zip(stored.keys, stored.values, strict=True) if value is not None]
     keys, raw = [key for key, _ in live], [value for _, value in live]
-    values = dict(zip(keys, codec.migrated(raw, keys, stored.state_version, stored.shown), strict=True))
+    values = dict(zip(keys, codec.migrate_values(raw, keys, stored.state_version, stored.shown), strict=True))
     return zip(stored.keys, map(values.get, stored.keys), strict=True)
 
 
-def _stored(
+def _store_merge(
     live: dict[bytes, bytes],
     config: TableConfig,
     group: Sequence[FileRef],

@@ -46,10 +46,10 @@ def entry_rows(keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.Tabl
     >>> entry_rows([b"b", b"a"], [b"1", None]).to_pylist()
     [{'key': b'b', 'value': b'1'}, {'key': b'a', 'value': None}]
     """
-    return pa.table([_chunked(keys), _chunked(values)], schema=SCHEMA)
+    return pa.table([_chunk_items(keys), _chunk_items(values)], schema=SCHEMA)
 
 
-def _chunked(items: Sequence[bytes | None]) -> pa.ChunkedArray:
+def _chunk_items(items: Sequence[bytes | None]) -> pa.ChunkedArray:
     """An array in chunks that each hold less than Arrow can count."""
     chunks, start, size = [], 0, 0
     for place, item in enumerate(items):
@@ -95,10 +95,10 @@ def read_entries(
         rows = decode_run(pa.py_buffer(data), shown, file.row_count)
         identity = CheckpointParquetMetadata.from_key_values(rows.schema.metadata, shown)
         identity.check(config, shown)
-        yield checked_entries(rows, identity, shown)
+        yield parse_entries(rows, identity, shown)
 
 
-def checked_entries(rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> StoredEntries:
+def parse_entries(rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> StoredEntries:
     """The entries of a file's rows, or CorruptionError if they are not such entries."""
     if not rows.schema.remove_metadata().equals(SCHEMA):
         found = ", ".join(f"{field.name} {field.type}" for field in rows.schema)
@@ -122,9 +122,9 @@ def live_entries(
             if value is not None and key not in hidden
         ]
         hidden.update(stored.keys)
-        keys = codec.decoded_keys([key for key, _ in live], stored.shown)
+        keys = codec.decode_keys([key for key, _ in live], stored.shown)
         raw = [value for _, value in live]
-        values = codec.decoded_values(raw, keys, stored.state_version, stored.shown)
+        values = codec.decode_values(raw, keys, stored.state_version, stored.shown)
         entries.update(zip(keys, values, strict=True))
     return entries
 

@@ -70,12 +70,12 @@ class StoredType:
     @classmethod
     def of_value(cls, declared: Any, table: str) -> StoredType:
         """A type of values; refused if its values could not be read back."""
-        return _stored(_described(declared, "value", table), declared)
+        return _stored_type(_describe_type(declared, "value", table), declared)
 
     @classmethod
     def of_key(cls, declared: Any, table: str) -> StoredType:
         """A type of keys: hashable, and with keys that are equal exactly if they are stored alike."""
-        info = _described(declared, "key", table)
+        info = _describe_type(declared, "key", table)
         for part in _parts(info):
             problem = _key_problem(part)
             if problem:
@@ -85,7 +85,7 @@ class StoredType:
                     found=f"{_text(part)} in {_text(info)}" if part is not info else _text(info),
                     action=problem,
                 )
-        return _stored(info, declared)
+        return _stored_type(info, declared)
 
 
 def type_text(declared: Any) -> str:
@@ -101,7 +101,7 @@ def type_text(declared: Any) -> str:
     return _text(described.type_info(declared))
 
 
-def _stored(info: described.Type, declared: Any) -> StoredType:
+def _stored_type(info: described.Type, declared: Any) -> StoredType:
     parts = list(_parts(info))
     return StoredType(
         declared=declared,
@@ -114,17 +114,17 @@ def _stored(info: described.Type, declared: Any) -> StoredType:
 _SEVERAL_FORMS = (described.FloatType, described.DecimalType)
 
 
-def _described(declared: Any, role: str, table: str) -> described.Type:
+def _describe_type(declared: Any, role: str, table: str) -> described.Type:
     try:
         info = described.type_info(declared)
     except (TypeError, NameError) as cause:
-        raise _refused(declared, role, table, str(cause)) from cause
+        raise _refusal(declared, role, table, str(cause)) from cause
     if any(isinstance(part, _UNTYPED) for part in _parts(info)):
-        raise _refused(declared, role, table, _text(info))
+        raise _refusal(declared, role, table, _text(info))
     return info
 
 
-def _refused(declared: Any, role: str, table: str, found: str) -> InvalidInputError:
+def _refusal(declared: Any, role: str, table: str, found: str) -> InvalidInputError:
     return InvalidInputError(
         f"not a type for {role}s: {getattr(declared, '__name__', declared)}",
         object_name=f"table {table}",

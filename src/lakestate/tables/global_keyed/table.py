@@ -17,11 +17,11 @@ from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, CompactionConfig, Table
 from lakestate.tables.global_keyed.checkpointer import GlobalKeyedCheckpointer
 from lakestate.tables.global_keyed.compaction import compact_entries
-from lakestate.tables.global_keyed.files import checked_entries, newest_first
+from lakestate.tables.global_keyed.files import newest_first, parse_entries
 from lakestate.tables.global_keyed.python_types import StoredType
 from lakestate.tables.global_keyed.value_codec import EntryCodec, value_types
 from lakestate.tables.global_keyed.view import GlobalKeyedView
-from lakestate.tables.migration.steps import checked_version
+from lakestate.tables.migration.steps import require_version
 from lakestate.tables.migration.values import MigratableState, version_of
 from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
@@ -55,7 +55,7 @@ class GlobalKeyedTable(Table):
         shown = name or "(not named yet)"
         self._key: StoredType | None = StoredType.of_key(key, shown)
         self._value: StoredType | None = StoredType.of_value(value, shown)
-        self._version = _checked_state_version(version, value, shown)
+        self._version = _state_version(version, value, shown)
         for older in value_types(value, self._version).values():
             StoredType.of_value(older, shown)
         self._description = description
@@ -141,10 +141,10 @@ class GlobalKeyedTable(Table):
     def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
         """How many values of a file were migrated. Raises what reading the file would raise."""
         codec = self._codec()
-        stored = checked_entries(rows, identity, shown)
-        keys = codec.decoded_keys(stored.keys, shown)
+        stored = parse_entries(rows, identity, shown)
+        keys = codec.decode_keys(stored.keys, shown)
         live = [(key, value) for key, value in zip(keys, stored.values, strict=True) if value is not None]
-        codec.decoded_values(
+        codec.decode_values(
             [value for _, value in live], [key for key, _ in live], stored.state_version, shown
         )
         return len(live) if stored.state_version < self._version else 0
@@ -161,7 +161,7 @@ class GlobalKeyedTable(Table):
         return EntryCodec(self.name, self._key, self._value, self._version)
 
 
-def _checked_state_version(version: int | None, value: Any, table: str) -> int:
+def _state_version(version: int | None, value: Any, table: str) -> int:
     is_migratable = isinstance(value, type) and issubclass(value, MigratableState)
     if is_migratable and version not in (None, version_of(value)):
         raise InvalidInputError(
@@ -170,4 +170,4 @@ def _checked_state_version(version: int | None, value: Any, table: str) -> int:
             found=f"version={version}",
             expected=f"{value.__name__}.VERSION = {version_of(value)}",
         )
-    return checked_version(version_of(value) if version is None else version)
+    return require_version(version_of(value) if version is None else version)

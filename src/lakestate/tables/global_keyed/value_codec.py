@@ -16,9 +16,9 @@ import msgspec
 
 from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
-from lakestate.tables.arrow.value_limits import VALUE_BYTES_MAX, too_long
+from lakestate.tables.arrow.value_limits import VALUE_BYTES_MAX, too_long_error
 from lakestate.tables.global_keyed.python_types import StoredType
-from lakestate.tables.migration.values import MigratableState, chain_of, migrated_value
+from lakestate.tables.migration.values import MigratableState, chain_of, migrate_value
 
 # For these the class of a value says all that decoding it would tell, at a tenth of the cost.
 _PLAIN: dict[Any, set[type]] = {str: {str}, int: {int}, float: {float, int}, bool: {bool}, bytes: {bytes}}
@@ -33,7 +33,7 @@ class EntryCodec:
     """Encodes and decodes the entries of one table.
 
     >>> codec = EntryCodec("ages", StoredType.of_key(str, "ages"), StoredType.of_value(int, "ages"), 1)
-    >>> codec.encoded({"ada": 36})
+    >>> codec.encode({"ada": 36})
     ([b'\\xa3ada'], [b'$'])
     """
 
@@ -49,24 +49,26 @@ class EntryCodec:
         self._chain = value_types(value.declared, version)
         self._decode_value = {number: _decoder(type_) for number, type_ in self._chain.items()}
 
-    def encoded(self, entries: Mapping[Any, Any]) -> tuple[list[bytes], list[bytes]]:
+    def encode(self, entries: Mapping[Any, Any]) -> tuple[list[bytes], list[bytes]]:
         """All keys and values, or an error that names the first key that cannot be stored."""
         keys, values = list(entries), list(entries.values())
         try:
-            encoded = self._encoded_keys(keys), self._encoded_values(values)
+            encoded = self._encode_keys(keys), self._encode_values(values)
         except _NOT_STORABLE as cause:
-            raise self._refused(keys, values) from cause
+            raise self._first_refusal(keys, values) from cause
         for role, items in zip(("key", "value"), encoded, strict=True):
             longest = max(map(len, items), default=0)
             if longest > VALUE_BYTES_MAX:
                 key = keys[next(place for place, item in enumerate(items) if len(item) == longest)]
-                raise too_long(f"table {self._table} cannot store a {role}", f"key {key!r:.200}", longest)
+                raise too_long_error(
+                    f"table {self._table} cannot store a {role}", f"key {key!r:.200}", longest
+                )
         return encoded
 
-    def encoded_removal(self, key: Any) -> bytes:
+    def encode_removed_key(self, key: Any) -> bytes:
         """A key to be removed, or an error: one that only equals a stored key may have other bytes."""
         try:
-            return self._encoded_keys([key])[0]
+            return self._encode_keys([key])[0]
         except _NOT_STORABLE as cause:
             raise InvalidInputError(
                 f"table {self._table} cannot remove a key: {cause}",
@@ -76,14 +78,14 @@ class EntryCodec:
                 action="give the key as it was inserted; nothing was removed",
             ) from cause
 
-    def decoded_keys(self, keys: Sequence[bytes], shown: str) -> list[Any]:
+    def decode_keys(self, keys: Sequence[bytes], shown: str) -> list[Any]:
         """The keys of a file."""
         try:
             return list(map(self._decode_key, keys))
         except UNDECODABLE as cause:
             raise self._undecodable("key", self._key.text, shown, cause) from cause
 
-    def decoded_values(
+    def decode_values(
         self, values: Sequence[bytes], keys: Sequence[Any], version: int, shown: str
     ) -> list[Any]:
         """The values of a file of some state version, in the declared type."""
@@ -95,20 +97,20 @@ class EntryCodec:
         if version == self._version:
             return found
         return [
-            migrated_value(value, version, self._value.declared, table=self._table, key=key)
+            migrate_value(value, version, self._value.declared, table=self._table, key=key)
             for value, key in zip(found, keys, strict=True)
         ]
 
-    def migrated(
+    def migrate_values(
         self, values: Sequence[bytes], keys: Sequence[bytes], version: int, shown: str
     ) -> list[bytes]:
         """Stored values of another version as they would be stored now."""
-        plain_keys = self.decoded_keys(keys, shown)
-        found = self.decoded_values(values, plain_keys, version, shown)
+        plain_keys = self.decode_keys(keys, shown)
+        found = self.decode_values(values, plain_keys, version, shown)
         try:
-            return self._encoded_values(found)
+            return self._encode_values(found)
         except _NOT_STORABLE as cause:
-            raise self._refused(plain_keys, found) from cause
+            raise self._first_refusal(plain_keys, found) from cause
 
     def check_version(self, version: int, shown: str) -> None:
         """Refuse a file of a version that there is no type for."""
@@ -122,7 +124,7 @@ class EntryCodec:
                 action="run the newer code" if newer else "declare a MigratableState with this version",
             )
 
-    def _encoded_keys(self, keys: Sequence[Any]) -> list[bytes]:
+    def _encode_keys(self, keys: Sequence[Any]) -> list[bytes]:
         encoded = list(map(self._encode_key, keys))
         if self._key.declared in _PLAIN_KEYS:
             _check_classes(keys, _PLAIN[self._key.declared])
@@ -133,9 +135,9 @@ class EntryCodec:
             raise TypeError("it would come back as another key")
         if not self._key.has_several_forms:
             return encoded
-        return [self._encode_key(canonical(key)) for key in decoded]
+        return [self._encode_key(canonical_key(key)) for key in decoded]
 
-    def _encoded_values(self, values: Sequence[Any]) -> list[bytes]:
+    def _encode_values(self, values: Sequence[Any]) -> list[bytes]:
         encoded = list(map(self._encode_value, values))
         if self._value.declared in _PLAIN:
             _check_classes(values, _PLAIN[self._value.declared])
@@ -143,12 +145,12 @@ class EntryCodec:
             deque(map(self._decode_value[self._version], encoded), maxlen=0)
         return encoded
 
-    def _refused(self, keys: Sequence[Any], values: Sequence[Any]) -> InvalidInputError:
+    def _first_refusal(self, keys: Sequence[Any], values: Sequence[Any]) -> InvalidInputError:
         for key, value in zip(keys, values, strict=True):
-            problem = _problem(self._encoded_keys, key)
+            problem = _problem(self._encode_keys, key)
             if problem is not None:
                 return self._refusal("key", self._key.text, key, key, problem)
-            problem = _problem(self._encoded_values, value)
+            problem = _problem(self._encode_values, value)
             if problem is not None:
                 return self._refusal("value", self._value.text, key, value, problem)
         raise AssertionError("what cannot be stored with others cannot be stored alone")
@@ -183,12 +185,12 @@ def value_types(declared: Any, version: int) -> dict[int, Any]:
     return {version: declared}
 
 
-def canonical(key: Any) -> Any:
+def canonical_key(key: Any) -> Any:
     """The one of all equal keys that is stored, so that equal keys have equal bytes.
 
     Merging files compares bytes: without this a key removed as 0.0 would live on as -0.0.
 
-    >>> canonical((-0.0, Decimal("1.50")))
+    >>> canonical_key((-0.0, Decimal("1.50")))
     (0.0, Decimal('1.5'))
     """
     match key:
@@ -197,15 +199,15 @@ def canonical(key: Any) -> Any:
         case Decimal():
             return key.normalize(_EXACT) if key else Decimal(0)
         case tuple() if hasattr(key, "_make"):
-            return type(key)._make(map(canonical, key))
+            return type(key)._make(map(canonical_key, key))
         case tuple() | frozenset():
-            return type(key)(map(canonical, key))
+            return type(key)(map(canonical_key, key))
         case msgspec.Struct():
-            fields = {name: canonical(getattr(key, name)) for name in key.__struct_fields__}
+            fields = {name: canonical_key(getattr(key, name)) for name in key.__struct_fields__}
             return msgspec.structs.replace(key, **fields)
     if dataclasses.is_dataclass(key) and not isinstance(key, type):
         names = [field.name for field in dataclasses.fields(key) if field.init]
-        return dataclasses.replace(key, **{name: canonical(getattr(key, name)) for name in names})
+        return dataclasses.replace(key, **{name: canonical_key(getattr(key, name)) for name in names})
     return key
 
 

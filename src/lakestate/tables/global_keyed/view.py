@@ -63,7 +63,7 @@ class GlobalKeyedView:
         """
         stored = self._stored()
         if key in stored:
-            self._removed[key] = self._codec.encoded_removal(key)
+            self._removed[key] = self._codec.encode_removed_key(key)
         return self._written.pop(key, stored.pop(key, None))
 
     def get_all(self) -> dict[Any, Any]:
@@ -101,7 +101,7 @@ class GlobalKeyedView:
         checkpointer.commit_data = self._commit_data
         removed = [stored for key, stored in self._removed.items() if key not in self._written]
         if self._written or removed:
-            keys, values = self._codec.encoded(self._written)
+            keys, values = self._codec.encode(self._written)
             checkpointer.insert_data(entry_rows([*keys, *removed], [*values, *[None] * len(removed)]))
 
     def checkpointed(self, files: TableFiles, context: TableContext) -> None:

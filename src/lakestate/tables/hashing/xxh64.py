@@ -162,7 +162,7 @@ def _hash_stripes(words: U64, starts: Indexes, lengths: Indexes, seeds: Seeds) -
         for number, lane in enumerate(lanes):
             _mix_lane(lane[:active], words[at + 8 * number])
     hashes = np.empty(len(order), dtype=np.uint64)
-    hashes[order] = _merged(lanes)
+    hashes[order] = _merge_lanes(lanes)
     return hashes
 
 
@@ -174,7 +174,7 @@ def _first_lanes(seeds: Seeds, count: int) -> list[U64]:
     return lanes
 
 
-def _merged(lanes: list[U64]) -> U64:
+def _merge_lanes(lanes: list[U64]) -> U64:
     merged = np.zeros(len(lanes[0]), dtype=np.uint64)
     for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
         turned = lane.copy()

@@ -22,7 +22,7 @@ from lakestate.tables.migration.migrations import Migration
 from lakestate.tables.runs.checkpointer import RunCheckpointer
 from lakestate.tables.runs.compaction import compact_runs
 from lakestate.tables.runs.layout import Hash
-from lakestate.tables.runs.run_set import carried, without_expired
+from lakestate.tables.runs.run_set import drop_expired_files, files_of_subtask
 from lakestate.tables.runs.table import RunTable, check_timestamp
 
 
@@ -95,8 +95,8 @@ class KeyedTable(RunTable):
     def config(self) -> TableConfig:
         """The declaration as it is stored."""
         if self._ttl is None:
-            return self._declared()
-        return replace(self._declared(), time_column=self._ttl.column, ttl_us=self._ttl.duration_us)
+            return self._base_config()
+        return replace(self._base_config(), time_column=self._ttl.column, ttl_us=self._ttl.duration_us)
 
     def open_view(self, files: TableFiles, context: TableContext) -> KeyedView:
         """The state that these files hold."""
@@ -106,8 +106,8 @@ class KeyedTable(RunTable):
         self, epoch: Epoch, previous: TableFiles, context: TableContext
     ) -> RunCheckpointer:
         """Writes new runs in front of those that still count."""
-        kept = without_expired(
-            carried(previous.files, context), expired_before_us(self.config, context), self._version
+        kept = drop_expired_files(
+            files_of_subtask(previous.files, context), expired_before_us(self.config, context), self._version
         )
         return RunCheckpointer(self.layout, epoch, replace(previous, files=kept), context)
 

@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch
-from lakestate.tables.arrow.wide_text import combined, narrowed
+from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext, expired_before_us
 from lakestate.tables.contract import EpochCheckpointer
 from lakestate.tables.runs.checkpointer import RunCheckpointer
 from lakestate.tables.runs.files import Upgrade
-from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout, conformed
+from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout, conform_columns
 from lakestate.tables.runs.lookup import ABSENT, HashedKeys, positions
-from lakestate.tables.runs.merge import last_rows, merged, slices
-from lakestate.tables.runs.ownership import check_asked, check_owned
+from lakestate.tables.runs.merge import key_slices, merge_runs, sort_keep_last
+from lakestate.tables.runs.ownership import check_queried_keys, check_written_keys
 from lakestate.tables.runs.run import Run
 from lakestate.tables.runs.run_set import RunSet
 
@@ -59,7 +59,7 @@ class KeyedView:
         columns = self._key_columns(keys, "get")
         self._asked = HashedKeys.of(self._layout, columns)
         query, order = self._asked.query(), self._asked.order
-        check_asked(query.keys, self._layout.config.name, self._context.task)
+        check_queried_keys(query.keys, self._layout.config.name, self._context.task)
         found = _Found(self._layout, len(query))
         open_rows: np.ndarray | None = None
         for run in self._runs():
@@ -79,7 +79,7 @@ class KeyedView:
         """Write rows; of several with one key, the last stays."""
         layout = self._layout
         keys = self._key_columns(rows, "put")
-        values = conformed(rows, layout.value_fields, f"put into {layout.config.name}")
+        values = conform_columns(rows, layout.value_fields, f"put into {layout.config.name}")
         self._write(keys, values, removed=False)
 
     def delete(self, keys: Rows) -> None:
@@ -91,13 +91,13 @@ class KeyedView:
 
     def scan(self) -> Iterator[pa.RecordBatch]:
         """All rows, keys then values, in order of routing key, some at a time."""
-        for run in self._merged_slices():
+        for run in self._live_slices():
             live = run.rows.select(self._layout.row_schema.names)
-            yield from narrowed(live, self._row_schema_nullable()).to_batches()
+            yield from narrow_text(live, self._row_schema_nullable()).to_batches()
 
     def count(self) -> int:
         """The number of keys. Reads the whole state once: not for every batch."""
-        return sum(len(run) for run in self._merged_slices())
+        return sum(len(run) for run in self._live_slices())
 
     def checkpoint_into(self, checkpointer: EpochCheckpointer) -> None:
         """Hand over what was written since the last checkpoint."""
@@ -105,16 +105,16 @@ class KeyedView:
         self._in_flight = checkpointer
         if not self._written:
             return
-        run = merged(self._written, self._layout)
+        run = merge_runs(self._written, self._layout)
         if not self._stored.files and run.removed is not None:
             # Nothing older to hide: a removed key needs no trace.
-            run = _filtered(run, ~run.removed)
+            run = _filter_run(run, ~run.removed)
         checkpointer.insert_data(run.rows)
 
     def checkpointed(self, files: TableFiles, context: TableContext) -> None:
         """Go on with the next epoch."""
         written = {} if self._in_flight is None else self._in_flight.written
-        self._stored = self._stored.moved_to(files.files, context, written)
+        self._stored = self._stored.for_next_epoch(files.files, context, written)
         self._context = context
         self._written = []
         self._in_flight = None
@@ -128,7 +128,7 @@ class KeyedView:
         yield from self._stored
 
     def _key_columns(self, rows: Rows, verb: str) -> list[pa.Array]:
-        return conformed(rows, self._layout.key_fields, f"{verb} on {self._layout.config.name}")
+        return conform_columns(rows, self._layout.key_fields, f"{verb} on {self._layout.config.name}")
 
     def _write(self, keys: Sequence[pa.Array], values: Sequence[pa.Array], *, removed: bool) -> None:
         count = len(keys[0])
@@ -136,14 +136,14 @@ class KeyedView:
             return
         if self._asked is None or not self._asked.are(keys):
             self._asked = HashedKeys.of(self._layout, keys)
-        run = last_rows(self._bag(self._asked, values, removed), self._asked.order)
+        run = sort_keep_last(self._bag(self._asked, values, removed), self._asked.order)
         assert run.key_range is not None, "there is a row"
-        check_owned(run.key_range, self._layout.config.name, self._context.task)
+        check_written_keys(run.key_range, self._layout.config.name, self._context.task)
         self._written.insert(0, run)
         # Like the stored runs, those of the epoch are merged when they are of similar size, so
         # that an epoch of many small batches does not search many small runs.
         while len(self._written) > 1 and 2 * len(self._written[0]) >= len(self._written[1]):
-            self._written[:2] = [merged(self._written[:2], self._layout)]
+            self._written[:2] = [merge_runs(self._written[:2], self._layout)]
 
     def _bag(self, hashed: HashedKeys, values: Sequence[pa.Array], removed: bool) -> Run:
         """The rows in the run's columns, not sorted yet."""
@@ -172,11 +172,11 @@ class KeyedView:
             live = fresh if live is None else live & fresh
         return live
 
-    def _merged_slices(self) -> Iterator[Run]:
-        for part in slices(list(self._runs())):
-            run = merged(part, self._layout)
+    def _live_slices(self) -> Iterator[Run]:
+        for part in key_slices(list(self._runs())):
+            run = merge_runs(part, self._layout)
             live = self._live(run, np.arange(len(run)))
-            run = run if live is None else _filtered(run, live)
+            run = run if live is None else _filter_run(run, live)
             if len(run):
                 yield run
 
@@ -198,7 +198,7 @@ class _Found:
         if live is not None:
             places, rows = places[live], rows[live]
         indices = pa.array(places)
-        taken = [run.taken(name, indices) for name in self._layout.value_names]
+        taken = [run.take(name, indices) for name in self._layout.value_names]
         fields = self._layout.value_schema
         # A very large run holds its text with 64-bit offsets.
         self._pieces.append([piece.cast(field.type) for piece, field in zip(taken, fields, strict=True)])
@@ -224,5 +224,5 @@ class _Found:
         return pc.take(whole, indices)
 
 
-def _filtered(run: Run, keep: np.ndarray) -> Run:
-    return Run(combined(run.rows.filter(pa.array(keep))), run.layout)
+def _filter_run(run: Run, keep: np.ndarray) -> Run:
+    return Run(combine_chunks(run.rows.filter(pa.array(keep))), run.layout)

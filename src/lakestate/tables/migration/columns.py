@@ -16,7 +16,7 @@ from lakestate.protocol.compatibility import widens
 from lakestate.protocol.metadata import Column
 from lakestate.tables.arrow.exact_values import exact_array
 from lakestate.tables.arrow.schema import INTERNAL_PREFIX, arrow_type, ddl_of
-from lakestate.tables.migration.steps import Migration, checked_version
+from lakestate.tables.migration.steps import Migration, require_version
 
 UNKNOWN_TYPE = ""
 
@@ -42,7 +42,7 @@ class ColumnChanges(Migration):
     widen: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        checked_version(self.from_version)
+        require_version(self.from_version)
         _check_shapes(self)
         _check_names(self)
         for ddl in self.widen.values():
@@ -60,7 +60,7 @@ class ColumnChanges(Migration):
         }
         self._check_after(columns, [self.rename.get(name, name) for name in key_names])
         for name, ddl in self.widen.items():
-            columns[name] = _widened(columns[name], name, ddl)
+            columns[name] = _widen_column(columns[name], name, ddl)
         for name in self.add:
             columns[name] = pa.repeat(self._default(name), rows.num_rows)
         return pa.table(columns)
@@ -168,8 +168,8 @@ def _check_names(changes: ColumnChanges) -> None:
     made = [*changes.add, *changes.rename.values()]
     gone = [*changes.drop, *changes.rename]
     wrong = [
-        *_repeated(made),
-        *_repeated(gone),
+        *_repeated_names(made),
+        *_repeated_names(gone),
         *(name for name in changes.widen if name in changes.add),
         *(name for name in (*made, *gone, *changes.widen) if name.startswith(INTERNAL_PREFIX)),
     ]
@@ -183,7 +183,7 @@ def _check_names(changes: ColumnChanges) -> None:
         raise InvalidInputError(f"{changes} changes nothing", action="add, drop, rename or widen a column")
 
 
-def _repeated(names: Sequence[str]) -> Iterable[str]:
+def _repeated_names(names: Sequence[str]) -> Iterable[str]:
     return (name for name in names if names.count(name) > 1)
 
 
@@ -198,7 +198,7 @@ def _refuse_keys(verb: str, names: Iterable[str], key_names: Sequence[str]) -> N
         )
 
 
-def _widened(column: pa.ChunkedArray, name: str, ddl: str) -> pa.ChunkedArray:
+def _widen_column(column: pa.ChunkedArray, name: str, ddl: str) -> pa.ChunkedArray:
     narrow, wide = ddl_of(column.type), arrow_type(ddl)
     if not widens(narrow, ddl_of(wide)):
         raise InvalidInputError(

@@ -18,13 +18,13 @@ from lakestate.tables.migration.steps import (
     ArrowMigration,
     Migration,
     RowMigration,
-    checked_version,
     name_before_all,
+    require_version,
 )
 from lakestate.tables.migration.upgrade import TableUpgrade
-from lakestate.tables.migration.values import MigratableState, chain_of, migrated_value, version_of
+from lakestate.tables.migration.values import MigratableState, chain_of, migrate_value, version_of
 from lakestate.tables.runs.files import Upgrade
-from lakestate.tables.runs.hashes import with_hashes
+from lakestate.tables.runs.hashes import add_hashes
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
@@ -37,8 +37,8 @@ __all__ = [
     "RowMigration",
     "chain_of",
     "check_migrations",
-    "migrated_row_count",
-    "migrated_value",
+    "count_migrated_rows",
+    "migrate_value",
     "name_before_all",
     "upgrade_of",
     "version_of",
@@ -62,8 +62,8 @@ def versions_covered(migrations: Sequence[Migration], version: int) -> frozenset
     >>> sorted(versions_covered(steps, 5))
     [3, 4]
     """
-    checked_version(version)
-    steps = [_checked_step(step).from_version for step in migrations]
+    require_version(version)
+    steps = [_require_migration(step).from_version for step in migrations]
     if steps != sorted(set(steps)) or any(step >= version for step in steps):
         raise InvalidInputError(
             "migrations do not lead up to the table's version",
@@ -106,7 +106,7 @@ def upgrade_of(layout: RunLayout, migrations: Sequence[Migration] = ()) -> Upgra
     return TableUpgrade(layout, {step.from_version: step for step in migrations})
 
 
-def migrated_row_count(
+def count_migrated_rows(
     layout: RunLayout,
     migrations: Sequence[Migration],
     rows: pa.Table,
@@ -114,12 +114,12 @@ def migrated_row_count(
     shown: str,
 ) -> int:
     """Try the upgrade of a file: what `DryRunnable.check_rows` is for tables of runs."""
-    hashed = with_hashes(rows, layout, shown)
+    hashed = add_hashes(rows, layout, shown)
     upgraded = upgrade_of(layout, migrations)(hashed, identity, shown)
     return int(upgraded.num_rows) if identity.state_version < layout.config.state_version else 0
 
 
-def _checked_step(step: object) -> Migration:
+def _require_migration(step: object) -> Migration:
     if not isinstance(step, Migration):
         raise InvalidInputError(
             "not a migration",

@@ -69,12 +69,12 @@ class ArrowMigration(Migration):
     migrate: Callable[[pa.Table], pa.Table]
 
     def __post_init__(self) -> None:
-        checked_version(self.from_version)
+        require_version(self.from_version)
         _check_callable(self.migrate)
 
     def apply(self, rows: pa.Table, key_names: Sequence[str], target: pa.Schema | None = None) -> pa.Table:
         """The migrated rows, once it is seen that rows, order and keys are unchanged."""
-        return same_rows(rows, self.migrate(rows), key_names)
+        return require_same_rows(rows, self.migrate(rows), key_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +96,20 @@ class RowMigration(Migration):
     migrate: Callable[[dict[str, Any]], dict[str, Any]]
 
     def __post_init__(self) -> None:
-        checked_version(self.from_version)
+        require_version(self.from_version)
         _check_callable(self.migrate)
 
     def apply(self, rows: pa.Table, key_names: Sequence[str], target: pa.Schema | None = None) -> pa.Table:
         """The migrated rows, once it is seen that keys are unchanged."""
-        migrated = [_checked_row(self.migrate(row), number) for number, row in enumerate(rows.to_pylist())]
+        migrated = [
+            _require_mapping(self.migrate(row), number) for number, row in enumerate(rows.to_pylist())
+        ]
         if not migrated:
             return rows
         names = list(migrated[0])
         _check_same_names(migrated, names)
         arrays = [_row_values(migrated, name, rows.schema, target) for name in names]
-        return same_rows(rows, pa.table(arrays, names=names), key_names)
+        return require_same_rows(rows, pa.table(arrays, names=names), key_names)
 
 
 def name_before_all(name: str, steps: Sequence[Migration]) -> str:
@@ -117,18 +119,18 @@ def name_before_all(name: str, steps: Sequence[Migration]) -> str:
     return name
 
 
-def checked_version(version: int) -> int:
+def require_version(version: int) -> int:
     """The version, if it is one."""
     if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= VERSION_MAX:
         raise InvalidInputError("not a state version", found=repr(version), expected="1, 2, 3, …")
     return version
 
 
-def same_rows(before: pa.Table, after: object, key_names: Sequence[str]) -> pa.Table:
+def require_same_rows(before: pa.Table, after: object, key_names: Sequence[str]) -> pa.Table:
     """What a step returned, key columns first, if it has the rows and keys that went in.
 
     >>> rows = pa.table({"user": ["ada", "bob"]})
-    >>> same_rows(rows, rows.slice(1), ["user"])
+    >>> require_same_rows(rows, rows.slice(1), ["user"])
     Traceback (most recent call last):
     lakestate.errors.InvalidInputError: the number of rows changed; found 1; expected 2; ...
     """
@@ -184,7 +186,7 @@ def _check_callable(migrate: object) -> None:
         raise InvalidInputError("a migration needs a function", found=type(migrate).__name__)
 
 
-def _checked_row(row: object, number: int) -> Mapping[str, object]:
+def _require_mapping(row: object, number: int) -> Mapping[str, object]:
     if not isinstance(row, Mapping):
         raise InvalidInputError(
             "no dict was returned", object_name=f"row {number}", found=type(row).__name__, expected="dict"

@@ -38,10 +38,10 @@ class TableUpgrade:
         """The rows of a file in the layout's columns, or IncompatibleStateError naming the file."""
         chain = self._chain(identity.state_version, shown)
         if chain:
-            return self._arranged(rows, self._migrated(rows, chain, shown), shown)
+            return self._arrange(rows, self._migrate(rows, chain, shown), shown)
         if _same_columns(rows.schema, self.layout.schema):
             return rows
-        return self._arranged(rows, rows.select(_user_names(rows)), shown)
+        return self._arrange(rows, rows.select(_user_names(rows)), shown)
 
     def _chain(self, stored: int, shown: str) -> list[Migration]:
         config = self.layout.config
@@ -57,7 +57,7 @@ class TableUpgrade:
             action=f"declare a migration from version {missing[0]}" if missing else "run the newer code",
         )
 
-    def _migrated(self, rows: pa.Table, chain: Sequence[Migration], shown: str) -> pa.Table:
+    def _migrate(self, rows: pa.Table, chain: Sequence[Migration], shown: str) -> pa.Table:
         """The user's columns after all steps. Removed rows have null values."""
         names = _user_names(rows)
         keys = names[: len(self.layout.key_names)]
@@ -66,7 +66,7 @@ class TableUpgrade:
         live = _live(rows)
         given = rows.select(names) if live is None else rows.select(names).filter(live)
         if given.num_rows:
-            result = self._after(given, keys, chain, shown)
+            result = self._apply_steps(given, keys, chain, shown)
             self._check_times(given, result, chain, shown)
             values = result.columns[len(keys) :]
         else:
@@ -77,17 +77,19 @@ class TableUpgrade:
         # The file's own keys: a step was only seen to leave the live ones as they are.
         return pa.table([*rows.select(keys).columns, *values], names=self.layout.row_schema.names)
 
-    def _after(self, rows: pa.Table, keys: Sequence[str], chain: Sequence[Migration], shown: str) -> pa.Table:
+    def _apply_steps(
+        self, rows: pa.Table, keys: Sequence[str], chain: Sequence[Migration], shown: str
+    ) -> pa.Table:
         for step in chain:
             target = self.layout.row_schema if step is chain[-1] else None
             try:
                 rows = step.apply(rows, keys, target)
             except Exception as cause:
-                raise self._failed(step, shown, cause) from cause
+                raise self._step_error(step, shown, cause) from cause
             keys = rows.column_names[: len(keys)]
-        return self._conformed(rows, shown)
+        return self._conform(rows, shown)
 
-    def _conformed(self, rows: pa.Table, shown: str) -> pa.Table:
+    def _conform(self, rows: pa.Table, shown: str) -> pa.Table:
         """The rows in the declared columns, types and order."""
         declared = self.layout.row_schema
         found, expected = rows.column_names, declared.names
@@ -96,20 +98,22 @@ class TableUpgrade:
         key_count = len(self.layout.key_names)
         if missing or extra or found[:key_count] != expected[:key_count]:
             wrong = [f"no column {name}" for name in missing] + [f"extra column {name}" for name in extra]
-            raise self._misfit(shown, ", ".join(wrong) or f"key {', '.join(found[:key_count])}", declared)
+            raise self._misfit_error(
+                shown, ", ".join(wrong) or f"key {', '.join(found[:key_count])}", declared
+            )
         columns = [self._column(rows.column(field.name), field, shown) for field in declared]
         return pa.table(columns, names=expected)
 
     def _column(self, column: pa.ChunkedArray, field: pa.Field, shown: str) -> pa.ChunkedArray:
         if not column.type.equals(field.type, check_metadata=True):
             if not _fits(column.type, field.type):
-                raise self._misfit(shown, f"column {field.name} of type {column.type}", field.type)
+                raise self._misfit_error(shown, f"column {field.name} of type {column.type}", field.type)
             try:
                 column = column.cast(field.type)
             except pa.ArrowException as cause:
-                raise self._misfit(shown, f"column {field.name}: {cause}", field.type) from cause
+                raise self._misfit_error(shown, f"column {field.name}: {cause}", field.type) from cause
         if column.null_count and not field.nullable:
-            raise self._misfit(shown, f"column {field.name} with {column.null_count} nulls", "no null")
+            raise self._misfit_error(shown, f"column {field.name} with {column.null_count} nulls", "no null")
         return column
 
     def _check_times(self, before: pa.Table, after: pa.Table, chain: Sequence[Migration], shown: str) -> None:
@@ -119,9 +123,9 @@ class TableUpgrade:
             return
         name = name_before_all(config.time_column, chain)
         if name not in before.column_names or not _same_times(before[name], after[config.time_column]):
-            raise self._misfit(shown, f"other times in column {config.time_column}", "unchanged times")
+            raise self._misfit_error(shown, f"other times in column {config.time_column}", "unchanged times")
 
-    def _arranged(self, rows: pa.Table, users: pa.Table, shown: str) -> pa.Table:
+    def _arrange(self, rows: pa.Table, users: pa.Table, shown: str) -> pa.Table:
         """The user's columns between Lakestate's own, as the layout wants them."""
         columns = dict(zip(users.column_names, users.columns, strict=True))
         columns |= {name: rows.column(name) for name in rows.column_names if name in _INTERNAL}
@@ -137,7 +141,7 @@ class TableUpgrade:
             raise self.layout.mismatch(rows.schema, shown)
         return pa.Table.from_arrays(arranged.columns, schema=schema)
 
-    def _failed(self, step: Migration, shown: str, cause: Exception) -> IncompatibleStateError:
+    def _step_error(self, step: Migration, shown: str, cause: Exception) -> IncompatibleStateError:
         version = step.from_version
         return IncompatibleStateError(
             f"table {self.layout.config.name}: migration from state version {version} to "
@@ -147,7 +151,7 @@ class TableUpgrade:
             action="correct the migration; nothing was changed",
         )
 
-    def _misfit(self, shown: str, found: str, expected: object) -> IncompatibleStateError:
+    def _misfit_error(self, shown: str, found: str, expected: object) -> IncompatibleStateError:
         shape = (
             ", ".join(f"{field.name} {field.type}" for field in expected)
             if isinstance(expected, pa.Schema)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
-from lakestate.tables.migration.steps import checked_version
+from lakestate.tables.migration.steps import require_version
 
 
 class MigratableState:
@@ -29,7 +29,7 @@ class MigratableState:
     ...     @classmethod
     ...     def migrate(cls, previous: int) -> "Counter":
     ...         return cls(previous, "none")
-    >>> migrated_value(42, 1, Counter, table="counts", key="total")
+    >>> migrate_value(42, 1, Counter, table="counts", key="total")
     Counter(count=42, label='none')
     """
 
@@ -51,7 +51,7 @@ def version_of(value_type: Any) -> int:
     >>> version_of(int), version_of(dict[str, int])
     (1, 1)
     """
-    return checked_version(value_type.VERSION) if _is_migratable(value_type) else 1
+    return require_version(value_type.VERSION) if _is_migratable(value_type) else 1
 
 
 def chain_of(value_type: Any) -> dict[int, Any]:
@@ -65,7 +65,7 @@ def chain_of(value_type: Any) -> dict[int, Any]:
     return dict(_chain(value_type))
 
 
-def migrated_value(value: Any, stored_version: int, value_type: Any, *, table: str, key: object) -> Any:
+def migrate_value(value: Any, stored_version: int, value_type: Any, *, table: str, key: object) -> Any:
     """A value as it was stored in some version, brought to the declared type step by step."""
     if stored_version == version_of(value_type):
         return value
@@ -76,9 +76,9 @@ def migrated_value(value: Any, stored_version: int, value_type: Any, *, table: s
         try:
             value = step.migrate(value)
         except Exception as cause:
-            raise _failed(table, key, version, step, cause) from cause
+            raise _migration_error(table, key, version, step, cause) from cause
         if not isinstance(value, step):
-            raise _failed(table, key, version, step, f"it returned {type(value).__name__}")
+            raise _migration_error(table, key, version, step, f"it returned {type(value).__name__}")
     return value
 
 
@@ -97,7 +97,7 @@ def _chain(value_type: Any) -> tuple[tuple[int, Any], ...]:
             raise InvalidInputError(
                 "versions of state types must go down by one",
                 object_name=current.__name__,
-                found=f"{_named(previous)} of version {version_of(previous)} "
+                found=f"{_type_name(previous)} of version {version_of(previous)} "
                 f"before version {current.VERSION}",
                 expected=f"PREVIOUS of version {current.VERSION - 1}",
             )
@@ -137,7 +137,7 @@ def _check_migrates(value_type: type[MigratableState]) -> None:
         )
 
 
-def _failed(
+def _migration_error(
     table: str, key: object, version: int, step: type, cause: BaseException | str
 ) -> IncompatibleStateError:
     found = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
@@ -149,5 +149,5 @@ def _failed(
     )
 
 
-def _named(value_type: Any) -> str:
+def _type_name(value_type: Any) -> str:
     return value_type.__name__ if isinstance(value_type, type) else str(value_type)

@@ -16,12 +16,12 @@ import pyarrow as pa
 from lakestate.protocol.compaction import CompactionPlan, plan_compaction
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch, FileRef
-from lakestate.tables.arrow.wide_text import combined, narrowed
+from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, CompactionConfig
-from lakestate.tables.runs.files import StreamedRun, Upgrade, in_row_groups, open_run, store_streamed
+from lakestate.tables.runs.files import RunSummary, Upgrade, open_run, split_into_row_groups, store_run_bytes
 from lakestate.tables.runs.layout import RunLayout
-from lakestate.tables.runs.merge import merged, slices
+from lakestate.tables.runs.merge import key_slices, merge_runs
 from lakestate.tables.runs.parquet import long_columns, run_writer
 from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.run import Run
@@ -38,17 +38,17 @@ def compact_runs(
     expired_before_us: int | None,
 ) -> CompactedFiles | None:
     """Merge the group of runs that the policy picks. None if it picks none."""
-    plan = planned(files.files, compaction)
+    plan = compaction_plan(files.files, compaction)
     if plan is None:
         return None
     group = files.files[plan.start : plan.stop]
     runs = [open_run(file, layout, context, upgrade) for file in group]
-    rows = _surviving(runs, layout, expired_before_us, plan.reaches_oldest)
-    file = write_streamed(rows, layout, context, epoch, long_columns(run.rows for run in runs))
-    return compacted(files.table, group, file)
+    rows = _merge_surviving_rows(runs, layout, expired_before_us, plan.reaches_oldest)
+    file = write_pieces(rows, layout, context, epoch, long_columns(run.rows for run in runs))
+    return compacted_files(files.table, group, file)
 
 
-def compacted(table: str, group: tuple[FileRef, ...], file: FileRef | None) -> CompactedFiles:
+def compacted_files(table: str, group: tuple[FileRef, ...], file: FileRef | None) -> CompactedFiles:
     """The merge of a group of files into one, or into nothing."""
     return CompactedFiles(
         table=table,
@@ -59,7 +59,7 @@ def compacted(table: str, group: tuple[FileRef, ...], file: FileRef | None) -> C
     )
 
 
-def planned(files: Sequence[FileRef], compaction: CompactionConfig) -> CompactionPlan | None:
+def compaction_plan(files: Sequence[FileRef], compaction: CompactionConfig) -> CompactionPlan | None:
     """The group to merge, if enough files of enough epochs may be touched."""
     wanted = compaction.generations
     if wanted is not None and any(file.generation not in wanted for file in files):
@@ -71,7 +71,7 @@ def planned(files: Sequence[FileRef], compaction: CompactionConfig) -> Compactio
     return plan if len(epochs) >= compaction.epochs_min else None
 
 
-def write_streamed(
+def write_pieces(
     pieces: Iterator[Run],
     layout: RunLayout,
     context: TableContext,
@@ -82,33 +82,33 @@ def write_streamed(
     key_values = CheckpointParquetMetadata.of(layout.config).to_key_values()
     with tempfile.TemporaryDirectory(prefix="lakestate-compact-") as folder:
         path = Path(folder) / "run.parquet"
-        streamed = StreamedRun()
+        streamed = RunSummary()
         stored = layout.stored_schema
         with run_writer(str(path), stored, key_values, long) as writer:
             for piece in pieces:
-                for group in in_row_groups(piece):
-                    rows = narrowed(group.rows.select(stored.names), stored)
+                for group in split_into_row_groups(piece):
+                    rows = narrow_text(group.rows.select(stored.names), stored)
                     writer.write_table(rows, row_group_size=len(group))
                     streamed.add(group)
         if not streamed.row_count:
             return None
         with pa.memory_map(str(path)) as source:
-            return store_streamed(source.read_buffer(), streamed, layout, context, epoch)
+            return store_run_bytes(source.read_buffer(), streamed, layout, context, epoch)
 
 
-def _surviving(
+def _merge_surviving_rows(
     runs: Sequence[Run], layout: RunLayout, expired_before_us: int | None, reaches_oldest: bool
 ) -> Iterator[Run]:
-    for part in slices(runs):
-        run = merged(part, layout)
-        keep = _kept(run, expired_before_us) if reaches_oldest else None
+    for part in key_slices(runs):
+        run = merge_runs(part, layout)
+        keep = _surviving_mask(run, expired_before_us) if reaches_oldest else None
         if keep is not None:
-            run = Run(combined(run.rows.filter(pa.array(keep))), layout)
+            run = Run(combine_chunks(run.rows.filter(pa.array(keep))), layout)
         if len(run):
             yield run
 
 
-def _kept(run: Run, expired_before_us: int | None) -> np.ndarray | None:
+def _surviving_mask(run: Run, expired_before_us: int | None) -> np.ndarray | None:
     """Rows that say something. Only asked when nothing older is left for them to hide."""
     keep = None if run.removed is None else ~run.removed
     if expired_before_us is not None and run.times_us is not None:

@@ -21,11 +21,11 @@ from lakestate.errors import LakestateError, StorageUnavailableError
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.values import Block, Epoch, FileRef, TimeRange
 from lakestate.storage.cache.run_cache import CachedFile, RunCache
-from lakestate.tables.arrow.wide_text import widened
+from lakestate.tables.arrow.wide_text import widen_text
 from lakestate.tables.context import TableContext
-from lakestate.tables.runs.hashes import with_hashes
+from lakestate.tables.runs.hashes import add_hashes
 from lakestate.tables.runs.layout import RunLayout
-from lakestate.tables.runs.parquet import decode_run, encode_run, group_bounds, row_groups
+from lakestate.tables.runs.parquet import decode_run, encode_run, row_group_bounds, row_groups
 from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.partial_read import read_blocks, wanted_blocks
 from lakestate.tables.runs.run import Run
@@ -51,22 +51,22 @@ def write_run(run: Run, context: TableContext, epoch: Epoch) -> FileRef:
     layout = run.layout
     rows = run.rows.select(layout.stored_schema.names)
     data = encode_run(rows, CheckpointParquetMetadata.of(layout.config).to_key_values())
-    streamed = StreamedRun()
-    for group in in_row_groups(run):
+    streamed = RunSummary()
+    for group in split_into_row_groups(run):
         streamed.add(group)
-    file = store_streamed(data, streamed, layout, context, epoch)
+    file = store_run_bytes(data, streamed, layout, context, epoch)
     if context.cache is not None:
-        _kept(context.cache, _cache_key(file, layout, context), run.rows)
+        _fill_cache(context.cache, _cache_key(file, layout, context), run.rows)
     return file
 
 
-def in_row_groups(run: Run) -> Iterator[Run]:
+def split_into_row_groups(run: Run) -> Iterator[Run]:
     """The run in the pieces that become the row groups of its file."""
-    for start, stop in group_bounds(run.rows):
+    for start, stop in row_group_bounds(run.rows):
         yield run.slice(start, stop)
 
 
-class StreamedRun:
+class RunSummary:
     """What must be known of a run's row groups to refer to the file they are written to."""
 
     def __init__(self) -> None:
@@ -82,11 +82,11 @@ class StreamedRun:
         self.group_keys.append(keys)
         self.row_count += len(group)
         self.removed_count += 0 if group.removed is None else int(group.removed.sum())
-        self.times = _joined(self.times, _time_range(group))
+        self.times = _time_union(self.times, _time_range(group))
 
 
-def store_streamed(
-    data: pa.Buffer, streamed: StreamedRun, layout: RunLayout, context: TableContext, epoch: Epoch
+def store_run_bytes(
+    data: pa.Buffer, streamed: RunSummary, layout: RunLayout, context: TableContext, epoch: Epoch
 ) -> FileRef:
     """Upload the Parquet bytes of a run under a name that nobody else has."""
     task, config = context.task, layout.config
@@ -121,17 +121,17 @@ def open_run(file: FileRef, layout: RunLayout, context: TableContext, upgrade: U
     Raises CorruptionError naming the file if it is missing, damaged or another table's.
     """
     key = _cache_key(file, layout, context)
-    cache = context.cache if _may_be_shared(file, layout, context) else None
-    cached = None if cache is None else _found(cache, key)
-    run = None if cached is None else _mapped(cached, layout)
+    cache = context.cache if _is_cacheable(file, layout, context) else None
+    cached = None if cache is None else _find_cached(cache, key)
+    run = None if cached is None else _map_cached(cached, layout)
     if run is None:
-        run = Run(_fetched(file, layout, context, upgrade), layout)
+        run = Run(_fetch_rows(file, layout, context, upgrade), layout)
         if cache is not None and cached is None:
-            writers().submit(_kept, cache, key, run.rows)
-    return run.clipped_to(file.valid_keys)
+            writers().submit(_fill_cache, cache, key, run.rows)
+    return run.clip_to(file.valid_keys)
 
 
-def _found(cache: RunCache, key: str) -> CachedFile | None:
+def _find_cached(cache: RunCache, key: str) -> CachedFile | None:
     try:
         return cache.find(key)
     except (StorageUnavailableError, OSError) as cause:
@@ -139,15 +139,15 @@ def _found(cache: RunCache, key: str) -> CachedFile | None:
         return None
 
 
-def _kept(cache: RunCache, key: str, rows: pa.Table) -> None:
+def _fill_cache(cache: RunCache, key: str, rows: pa.Table) -> None:
     """Fill the cache, which never fails an epoch: the rows are stored, or have been fetched."""
     try:
-        cache.open(key, _writer(rows)).close()
+        cache.open(key, _cache_writer(rows)).close()
     except (LakestateError, OSError) as cause:
         _log.warning("a run is not kept in the cache, and will be fetched again: %s", cause)
 
 
-def _mapped(cached: CachedFile, layout: RunLayout) -> Run | None:
+def _map_cached(cached: CachedFile, layout: RunLayout) -> Run | None:
     """The run in a cached file. Maps stay open for a while: the next epoch finds its pages there.
 
     None if the file is not such a run, whatever its record says: a cache never fails a job.
@@ -159,13 +159,13 @@ def _mapped(cached: CachedFile, layout: RunLayout) -> Run | None:
         else:
             _drop_evicted()
             try:
-                _MAPS[key] = Run(_sound_rows(cached, layout), layout).indexed()
+                _MAPS[key] = Run(_sound_rows(cached, layout), layout).build_index()
             except (pa.ArrowException, OSError, ValueError) as cause:
                 _log.warning("a cached run cannot be read, and is fetched again: %s: %s", cached.path, cause)
                 return None
         if len(_MAPS) > MAPS_MAX:
             _MAPS.popitem(last=False)
-        return _MAPS[key].held_by(cached)
+        return _MAPS[key].with_hold(cached)
 
 
 def _drop_evicted() -> None:
@@ -200,7 +200,7 @@ def _sound_rows(cached: CachedFile, layout: RunLayout) -> pa.Table:
     return rows
 
 
-def _fetched(file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None) -> pa.Table:
+def _fetch_rows(file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None) -> pa.Table:
     shown = context.objects.url_of(file.path)
     blocks = wanted_blocks(file)
     if blocks:
@@ -211,13 +211,13 @@ def _fetched(file: FileRef, layout: RunLayout, context: TableContext, upgrade: U
         metadata = rows.schema.metadata
     identity = CheckpointParquetMetadata.from_key_values(metadata, shown)
     identity.check(layout.config, shown)
-    rows = with_hashes(rows, layout, shown)
+    rows = add_hashes(rows, layout, shown)
     if upgrade is not None:
         rows = upgrade(rows, identity, shown)
-    return checked_rows(rows, layout, shown)
+    return require_layout(rows, layout, shown)
 
 
-def checked_rows(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
+def require_layout(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
     """The rows in exactly the layout's columns, or an error naming the file."""
     if rows.schema.names != layout.schema.names or rows.schema.types != layout.schema.types:
         raise layout.mismatch(rows.schema, shown)
@@ -247,7 +247,7 @@ def _footer_checksum(data: pa.Buffer, blocks: Sequence[Block]) -> int:
     return xxhash.xxh3_64_intdigest(data.slice(blocks[-1].start + blocks[-1].length))
 
 
-def _joined(one: TimeRange | None, other: TimeRange | None) -> TimeRange | None:
+def _time_union(one: TimeRange | None, other: TimeRange | None) -> TimeRange | None:
     if one is None or other is None:
         return one or other
     return TimeRange(min(one.first_us, other.first_us), max(one.last_us, other.last_us))
@@ -272,7 +272,7 @@ def _cache_key(file: FileRef, layout: RunLayout, context: TableContext) -> str:
     return f"{context.objects.url_of(file.path)}@{file.checksum:016x}#{part}:{layout.fingerprint}:{by}"
 
 
-def _may_be_shared(file: FileRef, layout: RunLayout, context: TableContext) -> bool:
+def _is_cacheable(file: FileRef, layout: RunLayout, context: TableContext) -> bool:
     """False if the cache might give to one start of the job what another one's migration made.
 
     A driver that has claimed its generation has a higher one than all who wrote in an older
@@ -285,11 +285,11 @@ def _is_migrated(file: FileRef, layout: RunLayout) -> bool:
     return file.state_version != layout.config.state_version
 
 
-def _writer(rows: pa.Table) -> Callable[[Path], None]:
-    return lambda path: _write(path, rows)
+def _cache_writer(rows: pa.Table) -> Callable[[Path], None]:
+    return lambda path: _write_arrow_file(path, rows)
 
 
-def _write(path: Path, rows: pa.Table) -> None:
+def _write_arrow_file(path: Path, rows: pa.Table) -> None:
     rows = _single_chunk(rows)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)
@@ -297,4 +297,4 @@ def _write(path: Path, rows: pa.Table) -> None:
 
 def _single_chunk(rows: pa.Table) -> pa.Table:
     """One chunk per column: taking rows across chunks is many times slower."""
-    return widened(rows).combine_chunks()
+    return widen_text(rows).combine_chunks()

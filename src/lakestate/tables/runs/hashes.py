@@ -15,7 +15,7 @@ from lakestate.errors import CorruptionError
 from lakestate.tables.runs.layout import HASH, KEY, RunLayout
 
 
-def with_hashes(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
+def add_hashes(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
     """The rows of a file with the hashes of their keys in front.
 
     They are those of the key columns, which come first, as they were stored: a migration that

@@ -20,9 +20,9 @@ import xxhash
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import TableConfig
-from lakestate.tables.arrow.lossless_cast import lossless_cast
+from lakestate.tables.arrow.lossless_cast import cast_losslessly
 from lakestate.tables.arrow.schema import arrow_fields
-from lakestate.tables.arrow.value_limits import check_values
+from lakestate.tables.arrow.value_limits import check_value_sizes
 from lakestate.tables.hashing.routing import routing_keys
 
 KEY = "__key"
@@ -130,16 +130,16 @@ class RunLayout:
         return self.hash([by_name[name] for name in self.config.routing_columns]), self.hash(keys)
 
 
-def conformed(rows: pa.RecordBatch | pa.Table, fields: Sequence[pa.Field], what: str) -> list[pa.Array]:
+def conform_columns(rows: pa.RecordBatch | pa.Table, fields: Sequence[pa.Field], what: str) -> list[pa.Array]:
     """The named columns of `rows`, each one array of exactly the declared type.
 
     Raises InvalidInputError naming the column that is missing, of another type, or null where
     it may not be, and the place inside of it where a cast would lose something.
     """
-    return [_conformed_column(rows, field, what) for field in fields]
+    return [_conform_column(rows, field, what) for field in fields]
 
 
-def _conformed_column(rows: pa.RecordBatch | pa.Table, field: pa.Field, what: str) -> pa.Array:
+def _conform_column(rows: pa.RecordBatch | pa.Table, field: pa.Field, what: str) -> pa.Array:
     index = rows.schema.get_field_index(field.name)
     if index < 0:
         raise InvalidInputError(
@@ -152,14 +152,14 @@ def _conformed_column(rows: pa.RecordBatch | pa.Table, field: pa.Field, what: st
     if isinstance(column, pa.ChunkedArray):
         column = _single_array(column, field, what)
     if column.type != field.type:
-        column = lossless_cast(column, field, what)
+        column = cast_losslessly(column, field, what)
     if not field.nullable and column.null_count:
         raise InvalidInputError(
             f"{what}: null in a column that may not be null",
             object_name=field.name,
             found=f"{column.null_count} nulls in {len(column)} rows",
         )
-    check_values(column, field.name, what)
+    check_value_sizes(column, field.name, what)
     return column
 
 

@@ -83,7 +83,7 @@ def positions(run: Run, query: Query) -> np.ndarray:
     here = _same_hash(run, query, places, rows)
     places, rows = places[here], rows[here]
     while len(rows):
-        same = same_keys(_asked(query, rows), _stored(run, places))
+        same = same_keys(_query_columns(query, rows), _key_columns_at(run, places))
         found[rows[same]] = places[same]
         # Another key with this hash: the right one may be the next row.
         rows, places = rows[~same], places[~same] + 1
@@ -148,13 +148,13 @@ def _same_hash(run: Run, query: Query, places: np.ndarray, rows: np.ndarray) -> 
     return same
 
 
-def _asked(query: Query, rows: np.ndarray) -> Sequence[pa.Array]:
+def _query_columns(query: Query, rows: np.ndarray) -> Sequence[pa.Array]:
     if len(rows) == len(query):
         return query.columns
     indices = pa.array(rows)
     return [pc.take(column, indices) for column in query.columns]
 
 
-def _stored(run: Run, places: np.ndarray) -> Sequence[pa.Array]:
+def _key_columns_at(run: Run, places: np.ndarray) -> Sequence[pa.Array]:
     indices = pa.array(places)
-    return [run.taken(name, indices) for name in run.layout.key_names]
+    return [run.take(name, indices) for name in run.layout.key_names]

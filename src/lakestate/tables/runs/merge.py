@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakestate.protocol.key_ranges import KEY_MAX, KeyRange
-from lakestate.tables.arrow.wide_text import concatenated, narrowed_column
+from lakestate.tables.arrow.wide_text import concat_rows, narrow_text_column
 from lakestate.tables.runs.key_equality import same_keys
 from lakestate.tables.runs.layout import HASH, KEY, RunLayout
 from lakestate.tables.runs.run import Run
@@ -21,47 +21,47 @@ from lakestate.tables.runs.run import Run
 SLICE_ROWS = 512 * 1024
 
 
-def merged(runs: Sequence[Run], layout: RunLayout) -> Run:
+def merge_runs(runs: Sequence[Run], layout: RunLayout) -> Run:
     """All rows of runs given newest first, each key once."""
     present = [run for run in runs if len(run)]
     if len(present) == 1:
         return present[0]
     if not present:
         return Run(layout.schema.empty_table(), layout)
-    rows = concatenated([run.rows for run in present], layout.schema)
-    return first_rows(Run(rows, layout))
+    rows = concat_rows([run.rows for run in present], layout.schema)
+    return sort_keep_first(Run(rows, layout))
 
 
-def first_rows(bag: Run) -> Run:
+def sort_keep_first(bag: Run) -> Run:
     """The rows of a bag sorted by key, the first of each key kept.
 
     A bag is a `Run` whose rows are not sorted yet.
     """
-    order = _sorted_order(bag)
+    order = _sort_order(bag)
     again = _same_as_previous(bag, order)
-    return _picked(bag, order if again is None else order[~again])
+    return _take_rows(bag, order if again is None else order[~again])
 
 
-def last_rows(bag: Run, order: np.ndarray | None = None) -> Run:
+def sort_keep_last(bag: Run, order: np.ndarray | None = None) -> Run:
     """The rows of a bag sorted by key, the last of each key kept.
 
     `order` is one of ascending routing keys, if it is known already.
     """
-    order = _sorted_order(bag, order)
+    order = _sort_order(bag, order)
     again = _same_as_previous(bag, order)
     if again is None:
-        return _picked(bag, order)
+        return _take_rows(bag, order)
     overwritten = np.append(again[1:], False)
-    return _picked(bag, order[~overwritten])
+    return _take_rows(bag, order[~overwritten])
 
 
-def all_rows(bag: Run) -> Run:
+def sort_keep_all(bag: Run) -> Run:
     """The rows of a bag sorted by key and then by time, all of them."""
     columns = [column for column in (bag.times_us, bag.hashes, bag.keys) if column is not None]
-    return _picked(bag, np.lexsort(columns))
+    return _take_rows(bag, np.lexsort(columns))
 
 
-def slices(runs: Sequence[Run], rows_max: int = SLICE_ROWS) -> Iterator[list[Run]]:
+def key_slices(runs: Sequence[Run], rows_max: int = SLICE_ROWS) -> Iterator[list[Run]]:
     """The runs cut at the same keys, so that each piece has about `rows_max` rows at most."""
     total = sum(len(run) for run in runs)
     if total <= rows_max:
@@ -74,11 +74,11 @@ def slices(runs: Sequence[Run], rows_max: int = SLICE_ROWS) -> Iterator[list[Run
     for cut in [*cuts.tolist(), KEY_MAX + 1]:
         if cut > first:
             keys = KeyRange(first, cut - 1)
-            yield [run.clipped_to(keys) for run in runs]
+            yield [run.clip_to(keys) for run in runs]
         first = cut
 
 
-def _sorted_order(bag: Run, known: np.ndarray | None = None) -> np.ndarray:
+def _sort_order(bag: Run, known: np.ndarray | None = None) -> np.ndarray:
     """Equal hashes in the order they came: the first, or the last, of a key is wanted."""
     if bag.hashes is not None:
         return np.lexsort((bag.hashes, bag.keys))
@@ -130,9 +130,9 @@ def _order_by_key(bag: Run) -> np.ndarray:
     return order.astype(np.int64)
 
 
-def _picked(bag: Run, order: np.ndarray) -> Run:
+def _take_rows(bag: Run, order: np.ndarray) -> Run:
     indices = pa.array(order)
     columns = [
-        narrowed_column(pc.take(bag.column(field.name), indices), field.type) for field in bag.rows.schema
+        narrow_text_column(pc.take(bag.column(field.name), indices), field.type) for field in bag.rows.schema
     ]
     return Run(pa.Table.from_arrays(columns, schema=bag.rows.schema), bag.layout)

@@ -13,12 +13,12 @@ from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.values import TaskInfo
 
 
-def check_owned(found: KeyRange, table: str, task: TaskInfo) -> None:
+def check_written_keys(found: KeyRange, table: str, task: TaskInfo) -> None:
     """Refuse rows whose routing keys are not all the subtask's."""
     _check(found, f"rows of another subtask were put into table {table}", task)
 
 
-def check_asked(keys: np.ndarray, table: str, task: TaskInfo) -> None:
+def check_queried_keys(keys: np.ndarray, table: str, task: TaskInfo) -> None:
     """Refuse to look for routing keys, which ascend, that are not all the subtask's."""
     if len(keys):
         asked = KeyRange(int(keys[0]), int(keys[-1]))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakestate.errors import CorruptionError
-from lakestate.tables.arrow.value_limits import LONG_BYTES, bytes_before, cut_by_bytes, is_text, longest_bytes
+from lakestate.tables.arrow.value_limits import LONG_BYTES, bytes_before, cut_places, is_text, longest_bytes
 
 ROW_GROUP_ROWS = 128 * 1024
 NESTED_BYTES_MAX = 1 << 30
@@ -37,12 +37,12 @@ def encode_run(rows: pa.Table, key_values: Mapping[bytes, bytes]) -> pa.Buffer:
     """The Parquet bytes of rows."""
     sink = pa.BufferOutputStream()
     with run_writer(sink, rows.schema, key_values, long_columns([rows])) as writer:
-        for start, stop in group_bounds(rows):
+        for start, stop in row_group_bounds(rows):
             writer.write_table(rows.slice(start, stop - start), row_group_size=stop - start)
     return sink.getvalue()
 
 
-def group_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
+def row_group_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
     """Where row groups begin and end: after so many rows, or so many bytes of nested values.
 
     Arrow cannot read back a row group with more than 2 GiB of text inside of arrays, maps or structs.
@@ -55,7 +55,7 @@ def group_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
             if column.nbytes > NESTED_BYTES_MAX:
                 sizes = [np.diff(bytes_before(chunk)) for chunk in column.chunks]
                 before = np.cumsum(np.concatenate([[0], *sizes]))
-                places.update(start + place for place in cut_by_bytes(before, NESTED_BYTES_MAX))
+                places.update(start + place for place in cut_places(before, NESTED_BYTES_MAX))
         yield from pairwise(sorted(places))
 
 
@@ -99,12 +99,12 @@ def decode_run(data: pa.Buffer, object_name: str, row_count: int) -> pa.Table:
     try:
         file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=False)
         check_row_count(file.metadata, range(file.metadata.num_row_groups), row_count, object_name)
-        return read_groups(file, range(file.metadata.num_row_groups), data.size > THREADED_BYTES_MIN)
+        return read_row_groups(file, range(file.metadata.num_row_groups), data.size > THREADED_BYTES_MIN)
     except (pa.ArrowException, OSError, ValueError) as cause:
-        raise undecodable(object_name, cause) from cause
+        raise undecodable_error(object_name, cause) from cause
 
 
-def read_groups(file: pq.ParquetFile, groups: Sequence[int], use_threads: bool = True) -> pa.Table:
+def read_row_groups(file: pq.ParquetFile, groups: Sequence[int], use_threads: bool = True) -> pa.Table:
     """The rows of some row groups, of all at once if Arrow can."""
     try:
         return file.read_row_groups(list(groups), use_threads=use_threads)
@@ -132,7 +132,7 @@ def check_row_count(
         )
 
 
-def undecodable(object_name: str, cause: BaseException) -> CorruptionError:
+def undecodable_error(object_name: str, cause: BaseException) -> CorruptionError:
     """The error for a file that matches its checksum and still is no Parquet."""
     return CorruptionError(
         "data file is not readable as Parquet",

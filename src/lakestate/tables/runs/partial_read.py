@@ -17,7 +17,7 @@ from lakestate.errors import CorruptionError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.values import FileRef
 from lakestate.storage.store import ByteRange
-from lakestate.tables.runs.parquet import check_row_count, read_groups, undecodable
+from lakestate.tables.runs.parquet import check_row_count, read_row_groups, undecodable_error
 
 
 def wanted_blocks(file: FileRef) -> tuple[int, ...]:
@@ -44,9 +44,9 @@ def read_blocks(
         parquet = pq.ParquetFile(source, page_checksum_verification=False)
         row_count = sum(file.blocks[index].row_count for index in wanted)
         check_row_count(parquet.metadata, wanted, row_count, shown)
-        return read_groups(parquet, wanted), parquet.schema_arrow.metadata
+        return read_row_groups(parquet, wanted), parquet.schema_arrow.metadata
     except (pa.ArrowException, OSError, ValueError) as cause:
-        raise undecodable(shown, cause) from cause
+        raise undecodable_error(shown, cause) from cause
 
 
 def _verify(shown: str, span: ByteRange, piece: bytes, checksum: int) -> None:

@@ -79,12 +79,12 @@ class Run:
         """The smallest range that holds all routing keys, or None if there is no row."""
         return KeyRange(int(self.keys[0]), int(self.keys[-1])) if len(self) else None
 
-    def indexed(self) -> Run:
+    def build_index(self) -> Run:
         """The same run with its index computed now."""
         assert len(self.key_samples) <= len(self)
         return self
 
-    def held_by(self, hold: object) -> Run:
+    def with_hold(self, hold: object) -> Run:
         """The same run, keeping something alive; what was computed of it is shared."""
         twin = replace(self, hold=hold)
         twin.__dict__.update(self.__dict__ | {"hold": hold})
@@ -94,7 +94,7 @@ class Run:
         """A column as one array."""
         return one_array(self.rows.column(name))
 
-    def taken(self, name: str, places: pa.Array) -> pa.Array:
+    def take(self, name: str, places: pa.Array) -> pa.Array:
         """Some rows of a column, by their places.
 
         Arrow would bring all chunks of the column together first, for however few rows.
@@ -106,7 +106,7 @@ class Run:
         if np.any(numbers[1:] < numbers[:-1]):
             # A question is in order of routing keys, and the rows of one of those are not.
             order = np.argsort(numbers)
-            return pc.take(self.taken(name, places.take(pa.array(order))), pa.array(np.argsort(order)))
+            return pc.take(self.take(name, places.take(pa.array(order))), pa.array(np.argsort(order)))
         starts = np.cumsum([0, *map(len, chunked.chunks)])
         cuts = np.searchsorted(numbers, starts)
         pieces = [
@@ -122,7 +122,7 @@ class Run:
             return self
         return Run(self.rows.slice(start, stop - start), self.layout, self.hold)
 
-    def clipped_to(self, keys: KeyRange) -> Run:
+    def clip_to(self, keys: KeyRange) -> Run:
         """The rows whose routing key lies in a range. No copy."""
         start = int(np.searchsorted(self.keys, np.uint64(keys.first), side="left"))
         stop = int(np.searchsorted(self.keys, np.uint64(keys.last), side="right"))

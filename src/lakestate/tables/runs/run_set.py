@@ -49,7 +49,7 @@ class RunSet:
             self._open[part] = open_run(file, self._layout, self._context, self._upgrade)
         return self._open[part]
 
-    def moved_to(
+    def for_next_epoch(
         self, files: tuple[FileRef, ...], context: TableContext, written: dict[FileRef, Run] | None = None
     ) -> RunSet:
         """The set of the next epoch. Runs that are open, or were just written, stay open."""
@@ -72,14 +72,14 @@ def _part(file: FileRef) -> _Part:
     return file.path, file.valid_keys
 
 
-def carried(files: tuple[FileRef, ...], context: TableContext) -> tuple[FileRef, ...]:
+def files_of_subtask(files: tuple[FileRef, ...], context: TableContext) -> tuple[FileRef, ...]:
     """The files of the previous epoch that still hold rows of this subtask, clipped to its keys."""
     mine = context.task.key_range
     clipped = (file.clipped_to(mine) for file in files)
     return tuple(file for file in clipped if file is not None)
 
 
-def without_expired(
+def drop_expired_files(
     files: tuple[FileRef, ...], expired_before_us: int | None, state_version: int
 ) -> tuple[FileRef, ...]:
     """The files without the oldest ones, as long as all of their rows have expired.
@@ -100,7 +100,7 @@ def _is_expired(file: FileRef, expired_before_us: int, state_version: int) -> bo
     return file.state_version == state_version and times is not None and times.last_us < expired_before_us
 
 
-def with_valid_from(file: FileRef, valid_from_us: int | None) -> FileRef:
+def raise_valid_from(file: FileRef, valid_from_us: int | None) -> FileRef:
     """The same file with rows before a time no longer counting."""
     if valid_from_us is None or (file.valid_from_us is not None and file.valid_from_us >= valid_from_us):
         return file

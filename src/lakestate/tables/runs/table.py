@@ -18,7 +18,7 @@ from lakestate.tables.hashing.routing import routing_keys
 from lakestate.tables.migration.migrations import (
     Migration,
     check_migrations,
-    migrated_row_count,
+    count_migrated_rows,
     upgrade_of,
     versions_covered,
 )
@@ -43,9 +43,9 @@ class RunTable(Table):
         hash_: Hash,
     ) -> None:
         super().__init__(name)
-        self._keys = _checked_key_columns(key)
+        self._keys = _parse_key_columns(key)
         self._values = values
-        self._route_by = _checked_route(route_by, self._keys)
+        self._route_by = _require_route(route_by, self._keys)
         self._version = version
         self._migrations = tuple(migrations)
         self._description = description
@@ -53,7 +53,7 @@ class RunTable(Table):
         _check_distinct(self._keys, values)
         check_migrations(self._migrations, version, self._keys, values)
 
-    def _declared(self) -> TableConfig:
+    def _base_config(self) -> TableConfig:
         """The part of the declaration that all such tables have."""
         return TableConfig(
             name=self.name,
@@ -101,7 +101,7 @@ class RunTable(Table):
 
     def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
         """How many rows of a file were brought to this version; raises what reading would raise."""
-        return migrated_row_count(self.layout, self._migrations, rows, identity, shown)
+        return count_migrated_rows(self.layout, self._migrations, rows, identity, shown)
 
 
 def check_timestamp(values: Sequence[Column], name: str, summary: str, action: str | None = None) -> None:
@@ -117,7 +117,7 @@ def check_timestamp(values: Sequence[Column], name: str, summary: str, action: s
         )
 
 
-def _checked_key_columns(key: str | pa.Schema) -> tuple[Column, ...]:
+def _parse_key_columns(key: str | pa.Schema) -> tuple[Column, ...]:
     """The columns of a key, which must be of plain types."""
     columns = columns_of(key, what="key")
     nested = [str(column) for column in columns if "<" in column.type]
@@ -128,7 +128,7 @@ def _checked_key_columns(key: str | pa.Schema) -> tuple[Column, ...]:
     return columns
 
 
-def _checked_route(route_by: Sequence[str] | None, keys: Sequence[Column]) -> tuple[str, ...]:
+def _require_route(route_by: Sequence[str] | None, keys: Sequence[Column]) -> tuple[str, ...]:
     """The columns that rows are routed by: all key columns, or the given ones of them."""
     names = [column.name for column in keys]
     route = tuple(names if route_by is None else route_by)

@@ -14,12 +14,12 @@ from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, CompactionConfig, swapped_in
 from lakestate.tables.runs.checkpointer import RunCheckpointer
-from lakestate.tables.runs.compaction import compacted, planned, write_streamed
+from lakestate.tables.runs.compaction import compacted_files, compaction_plan, write_pieces
 from lakestate.tables.runs.files import Upgrade, open_run
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.parquet import long_columns
-from lakestate.tables.runs.run_set import carried, with_valid_from
-from lakestate.tables.time_key.runs import TIME_MIN_US, TimeSpan, joined_slices
+from lakestate.tables.runs.run_set import files_of_subtask, raise_valid_from
+from lakestate.tables.time_key.runs import TIME_MIN_US, TimeSpan, merge_time_slices
 
 
 def retained_from_us(config: TableConfig, context: TableContext) -> int | None:
@@ -29,28 +29,28 @@ def retained_from_us(config: TableConfig, context: TableContext) -> int | None:
     return max(TIME_MIN_US, context.watermark_us - config.retention_us)
 
 
-def later(one: int | None, other: int | None) -> int | None:
+def later_us(one: int | None, other: int | None) -> int | None:
     """The later of two times, of which None is the earliest."""
     if one is None or other is None:
         return one if other is None else other
     return max(one, other)
 
 
-def expired(files: TableFiles, before_us: int | None) -> TableFiles:
+def expire_files(files: TableFiles, before_us: int | None) -> TableFiles:
     """The files with every row before a time dead. Those with no other rows are not there any more.
 
     From anywhere in the list: unlike rows of a `KeyedTable`, these hide nothing.
     """
-    stamped = (with_valid_from(file, before_us) for file in files.files)
+    stamped = (raise_valid_from(file, before_us) for file in files.files)
     alive = tuple(file for file in stamped if not is_dead(file))
-    return replace(files, files=alive, expired_before_us=later(files.expired_before_us, before_us))
+    return replace(files, files=alive, expired_before_us=later_us(files.expired_before_us, before_us))
 
 
-def expired_by_retention(files: TableFiles, before_us: int | None) -> TableFiles:
+def apply_retention(files: TableFiles, before_us: int | None) -> TableFiles:
     """The same, but untouched if no row dies: metadata that says the same is not written again."""
     if before_us is None or not any(_loses_rows(file, before_us) for file in files.files):
         return files
-    return expired(files, before_us)
+    return expire_files(files, before_us)
 
 
 def is_dead(file: FileRef) -> bool:
@@ -62,14 +62,14 @@ def _loses_rows(file: FileRef, before_us: int) -> bool:
     return TimeSpan(before_us=before_us).since(file.valid_from_us).overlaps(file.times)
 
 
-def merged_files(config: TableConfig, parts: Iterable[TableFiles]) -> TableFiles:
+def merge_files(config: TableConfig, parts: Iterable[TableFiles]) -> TableFiles:
     """The files of several subtasks, under the lowest of their floors.
 
     Every reference gets its own subtask's floor first, so the low common floor revives nothing;
     it decides only over rows that are still to come. None that one part would take is lost; one
     that comes too late for its own part, and not for another, is taken.
     """
-    held = [expired(part, part.expired_before_us) for part in parts]
+    held = [expire_files(part, part.expired_before_us) for part in parts]
     floors = [part.expired_before_us for part in held if part.expired_before_us is not None]
     lowest = min(floors) if floors and len(floors) == len(held) else None
     files = tuple(file for part in held for file in part.files)
@@ -80,13 +80,13 @@ class TimeKeyCheckpointer(RunCheckpointer):
     """Writes new runs in front of those with rows that are still alive."""
 
     def __init__(self, layout: RunLayout, epoch: Epoch, previous: TableFiles, context: TableContext) -> None:
-        mine = replace(previous, files=carried(previous.files, context))
-        alive = expired_by_retention(mine, retained_from_us(layout.config, context))
+        mine = replace(previous, files=files_of_subtask(previous.files, context))
+        alive = apply_retention(mine, retained_from_us(layout.config, context))
         super().__init__(layout, epoch, alive, context)
 
     def expire(self, before_us: int | None) -> None:
         """Carry no row before a time."""
-        self._carried = expired(self._carried, before_us)
+        self._carried = expire_files(self._carried, before_us)
 
 
 def compact_time_runs(
@@ -98,23 +98,23 @@ def compact_time_runs(
     upgrade: Upgrade | None,
 ) -> CompactedFiles | None:
     """Merge the group of runs that the policy picks, without their dead rows. None if it picks none."""
-    plan = planned(files.files, compaction)
+    plan = compaction_plan(files.files, compaction)
     if plan is None:
         return None
     group = files.files[plan.start : plan.stop]
-    floor_us = later(files.expired_before_us, retained_from_us(layout.config, context))
-    held = [with_valid_from(file, floor_us) for file in group]
+    floor_us = later_us(files.expired_before_us, retained_from_us(layout.config, context))
+    held = [raise_valid_from(file, floor_us) for file in group]
     parts = [
         (open_run(file, layout, context, upgrade), TimeSpan().since(file.valid_from_us))
         for file in held
         if not is_dead(file)
     ]
-    rows = joined_slices(parts, layout)
+    rows = merge_time_slices(parts, layout)
     long = long_columns(run.rows for run, _ in parts)
-    return compacted(files.table, group, write_streamed(rows, layout, context, epoch, long))
+    return compacted_files(files.table, group, write_pieces(rows, layout, context, epoch, long))
 
 
-def swapped_in_alive(files: TableFiles, compacted: CompactedFiles) -> TableFiles:
+def swap_in_live_files(files: TableFiles, compacted: CompactedFiles) -> TableFiles:
     """The files with a merge swapped in. What has died since the merge began stays dead.
 
     A replaced file may be gone because all its rows died. If one is gone for another reason, its
@@ -122,18 +122,18 @@ def swapped_in_alive(files: TableFiles, compacted: CompactedFiles) -> TableFiles
     """
     held = {(file.path, file.valid_keys): file for file in files.files}
     now = [held.get((file.path, file.valid_keys)) for file in compacted.replaced]
-    raised_us = _raised_us(compacted.replaced, now)
-    dead_before_us = later(files.expired_before_us, raised_us)
+    raised_us = _raised_floor_us(compacted.replaced, now)
+    dead_before_us = later_us(files.expired_before_us, raised_us)
     gone = (file for file, there in zip(compacted.replaced, now, strict=True) if there is None)
     left = tuple(file for file in now if file is not None)
-    if not left or not all(is_dead(with_valid_from(file, dead_before_us)) for file in gone):
+    if not left or not all(is_dead(raise_valid_from(file, dead_before_us)) for file in gone):
         return files
-    stamped = (with_valid_from(file, raised_us) for file in compacted.merged)
+    stamped = (raise_valid_from(file, raised_us) for file in compacted.merged)
     merged = tuple(file for file in stamped if not is_dead(file))
     return swapped_in(files, replace(compacted, replaced=left, merged=merged))
 
 
-def _raised_us(before: Sequence[FileRef], now: Sequence[FileRef | None]) -> int | None:
+def _raised_floor_us(before: Sequence[FileRef], now: Sequence[FileRef | None]) -> int | None:
     """The floor that was put under references since, or None. It was put under all of them."""
     floors = [
         there.valid_from_us

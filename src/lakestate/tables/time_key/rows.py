@@ -15,19 +15,19 @@ import pyarrow as pa
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch, FileRef
-from lakestate.tables.arrow.wide_text import combined, narrowed
+from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import EpochCheckpointer
 from lakestate.tables.event_time import EventTimeLike, event_time_us
 from lakestate.tables.runs.files import Upgrade
-from lakestate.tables.runs.layout import HASH, KEY, RunLayout, conformed
+from lakestate.tables.runs.layout import HASH, KEY, RunLayout, conform_columns
 from lakestate.tables.runs.lookup import HashedKeys, Query
 from lakestate.tables.runs.merge import SLICE_ROWS
-from lakestate.tables.runs.ownership import check_asked, check_owned
+from lakestate.tables.runs.ownership import check_queried_keys, check_written_keys
 from lakestate.tables.runs.run import Run
 from lakestate.tables.runs.run_set import RunSet
-from lakestate.tables.time_key.files import TimeKeyCheckpointer, later, retained_from_us
-from lakestate.tables.time_key.runs import TimeSpan, joined, matches, within
+from lakestate.tables.time_key.files import TimeKeyCheckpointer, later_us, retained_from_us
+from lakestate.tables.time_key.runs import TimeSpan, matches, merge_time_runs, rows_within
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
 QUERY = "__query"
@@ -51,12 +51,14 @@ class TimeKeyRows:
         """Append rows. Equal rows are all kept; rows that are dead already are not stored."""
         layout = self._layout
         what = f"insert into {layout.config.name}"
-        keys = conformed(rows, layout.key_fields, what)
-        values = conformed(rows, layout.value_fields, what)
+        keys = conform_columns(rows, layout.key_fields, what)
+        values = conform_columns(rows, layout.value_fields, what)
         if not rows.num_rows:
             return
         routing, fine = layout.hashes(keys)
-        check_owned(KeyRange(int(routing.min()), int(routing.max())), layout.config.name, self._context.task)
+        check_written_keys(
+            KeyRange(int(routing.min()), int(routing.max())), layout.config.name, self._context.task
+        )
         hashes = [pa.array(routing)] if fine is None else [pa.array(routing), pa.array(fine)]
         assert layout.schema.names[: len(hashes)] == [KEY, HASH][: len(hashes)]
         table = pa.Table.from_arrays([*hashes, *keys, *values], schema=layout.schema)
@@ -65,9 +67,9 @@ class TimeKeyRows:
     def rows_between(self, start: EventTimeLike | None, end: EventTimeLike | None) -> pa.Table:
         """Rows with start <= time < end, in order of time."""
         span = self._span(start, end)
-        pieces = [self._rows_in(run, live) for run, live in self._written(span)]
+        pieces = [self._rows_in(run, live) for run, live in self._written_runs(span)]
         pieces += [self._rows_in(self._stored.run(file), live) for file, live in self._files(span)]
-        found = self._gathered(pieces)
+        found = self._concat(pieces)
         return found.take(pa.array(np.argsort(self._times(found), kind="stable")))
 
     def rows_of(
@@ -75,27 +77,27 @@ class TimeKeyRows:
     ) -> pa.Table:
         """Rows of keys with start <= time < end; `__query` says which of the keys, counted from 0."""
         layout, span = self._layout, self._span(start, end)
-        columns = conformed(keys, layout.key_fields, f"rows of {layout.config.name}")
+        columns = conform_columns(keys, layout.key_fields, f"rows of {layout.config.name}")
         hashed = HashedKeys.of(layout, columns)
         query, order = hashed.query(), hashed.order
-        check_asked(query.keys, layout.config.name, self._context.task)
+        check_queried_keys(query.keys, layout.config.name, self._context.task)
         pieces, queries = [], [np.empty(0, dtype=np.int64)]
-        for run, live in self._searched(span, query):
+        for run, live in self._runs_to_search(span, query):
             places, rows = matches(run, query, live)
             pieces.append(self._rows_at(run, places))
             queries.append(order[rows])
-        found, asked = self._gathered(pieces), np.concatenate(queries)
+        found, asked = self._concat(pieces), np.concatenate(queries)
         found = found.add_column(0, pa.field(QUERY, pa.int64(), nullable=False), pa.array(asked))
         return found.take(pa.array(np.lexsort((self._times(found), asked))))
 
     def expire(self, before: EventTimeLike) -> None:
         """Drop rows with a time before this one, for good: also such rows that come later."""
-        self._expired_before_us = later(self._expired_before_us, self._us(before))
+        self._expired_before_us = later_us(self._expired_before_us, self._us(before))
 
     def min_time(self) -> int | None:
         """The earliest time of a row, in microseconds, or None if there is no row."""
         span = self._span(None, None)
-        best = [time for run in self._unsorted() if (time := span.earliest_us(run)) is not None]
+        best = [time for run in self._unsorted_runs() if (time := span.earliest_us(run)) is not None]
         # The files that may begin earliest come first; most of the others are never opened.
         for file, live in sorted(self._files(span), key=_earliest_us):
             if best and min(best) <= _earliest_us((file, live)):
@@ -109,7 +111,7 @@ class TimeKeyRows:
     def count(self) -> int:
         """The number of rows. Opens only the files of which a part is dead or another subtask's."""
         span = self._span(None, None)
-        total = sum(len(span.places(run)) for run in self._unsorted())
+        total = sum(len(span.places(run)) for run in self._unsorted_runs())
         for file, live in self._files(span):
             whole = _is_whole(file) and live.covers(file.times)
             total += file.row_count if whole else len(live.places(self._stored.run(file)))
@@ -118,7 +120,7 @@ class TimeKeyRows:
     def scan(self) -> Iterator[pa.RecordBatch]:
         """All rows, keys then values, some at a time, in no particular order."""
         span = self._span(None, None)
-        written, stored = self._unsorted(), list(self._files(span))
+        written, stored = self._unsorted_runs(), list(self._files(span))
         for run in written:
             yield from self._batches(run, span)
         for file, live in stored:
@@ -130,14 +132,14 @@ class TimeKeyRows:
         self._in_flight = checkpointer
         checkpointer.expire(self._expired_before_us)
         span = self._span(None, None)
-        live = [within(run, span) for run in self._unsorted()]
+        live = [rows_within(run, span) for run in self._unsorted_runs()]
         if any(len(run) for run in live):
-            checkpointer.insert_data(joined(live, self._layout).rows)
+            checkpointer.insert_data(merge_time_runs(live, self._layout).rows)
 
     def checkpointed(self, files: TableFiles, context: TableContext) -> None:
         """Go on with the next epoch."""
         written = {} if self._in_flight is None else self._in_flight.written
-        self._stored = self._stored.moved_to(files.files, context, written)
+        self._stored = self._stored.for_next_epoch(files.files, context, written)
         self._context = context
         self._expired_before_us = files.expired_before_us
         self._appended, self._sorted = [], []
@@ -159,7 +161,7 @@ class TimeKeyRows:
         retained = retained_from_us(self._layout.config, self._context)
         return span.since(retained).since(self._expired_before_us)
 
-    def _written(self, span: TimeSpan) -> list[tuple[Run, TimeSpan]]:
+    def _written_runs(self, span: TimeSpan) -> list[tuple[Run, TimeSpan]]:
         """The rows of this epoch, sorted.
 
         Like the stored runs, those of the epoch are merged when they are of similar size, so
@@ -167,13 +169,13 @@ class TimeKeyRows:
         """
         runs = self._sorted
         if self._appended:
-            runs.insert(0, joined(self._appended, self._layout))
+            runs.insert(0, merge_time_runs(self._appended, self._layout))
             self._appended = []
         while len(runs) > 1 and 2 * len(runs[0]) >= len(runs[1]):
-            runs[:2] = [joined(runs[:2], self._layout)]
+            runs[:2] = [merge_time_runs(runs[:2], self._layout)]
         return [(run, span) for run in runs]
 
-    def _unsorted(self) -> list[Run]:
+    def _unsorted_runs(self) -> list[Run]:
         """The rows of this epoch as they are, dead ones included, for those who do not search."""
         return [*self._sorted, *self._appended]
 
@@ -184,26 +186,26 @@ class TimeKeyRows:
             if live.overlaps(file.times):
                 yield file, live
 
-    def _searched(self, span: TimeSpan, query: Query) -> Iterator[tuple[Run, TimeSpan]]:
+    def _runs_to_search(self, span: TimeSpan, query: Query) -> Iterator[tuple[Run, TimeSpan]]:
         """The runs that may have rows of some keys."""
-        yield from self._written(span)
+        yield from self._written_runs(span)
         for file, live in self._files(span):
             if _may_hold(file, query):
                 yield self._stored.run(file), live
 
     def _rows_in(self, run: Run, span: TimeSpan) -> pa.Table:
         places = span.places(run)
-        return self._shown(run.rows) if len(places) == len(run) else self._rows_at(run, places)
+        return self._declared_columns(run.rows) if len(places) == len(run) else self._rows_at(run, places)
 
     def _rows_at(self, run: Run, places: np.ndarray) -> pa.Table:
-        return self._shown(run.rows.select(self._layout.row_schema.names).take(pa.array(places)))
+        return self._declared_columns(run.rows.select(self._layout.row_schema.names).take(pa.array(places)))
 
-    def _shown(self, rows: pa.Table) -> pa.Table:
+    def _declared_columns(self, rows: pa.Table) -> pa.Table:
         """The declared columns. A very large run holds its text with 64-bit offsets."""
-        return narrowed(rows.select(self._layout.row_schema.names), self._row_schema())
+        return narrow_text(rows.select(self._layout.row_schema.names), self._row_schema())
 
-    def _gathered(self, pieces: list[pa.Table]) -> pa.Table:
-        return combined(pa.concat_tables([self._row_schema().empty_table(), *pieces]))
+    def _concat(self, pieces: list[pa.Table]) -> pa.Table:
+        return combine_chunks(pa.concat_tables([self._row_schema().empty_table(), *pieces]))
 
     def _batches(self, run: Run, live: TimeSpan) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(run), SLICE_ROWS):

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakestate.protocol.values import TimeRange
-from lakestate.tables.arrow.wide_text import concatenated
+from lakestate.tables.arrow.wide_text import concat_rows
 from lakestate.tables.runs.key_equality import same_keys
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.lookup import Query, first_places
-from lakestate.tables.runs.merge import SLICE_ROWS, all_rows
+from lakestate.tables.runs.merge import SLICE_ROWS, sort_keep_all
 from lakestate.tables.runs.run import Run
 
 TIME_MIN_US = -(2**63)
@@ -82,19 +82,19 @@ def matches(run: Run, query: Query, span: TimeSpan) -> tuple[np.ndarray, np.ndar
     begins = np.cumsum(counts) - counts
     places = np.arange(len(rows)) + np.repeat(low - begins, counts)
     # Rows of another key with the same hash lie among them.
-    same = same_keys(_taken(query.columns, rows), _taken(run.key_columns, places))
+    same = same_keys(_take_columns(query.columns, rows), _take_columns(run.key_columns, places))
     return places[same], rows[same]
 
 
-def joined(runs: Sequence[Run], layout: RunLayout) -> Run:
+def merge_time_runs(runs: Sequence[Run], layout: RunLayout) -> Run:
     """All rows of runs or bags in one run."""
     tables = [run.rows for run in runs if len(run)]
     if not tables:
         return Run(layout.schema.empty_table(), layout)
-    return all_rows(Run(concatenated(tables, layout.schema), layout))
+    return sort_keep_all(Run(concat_rows(tables, layout.schema), layout))
 
 
-def within(run: Run, span: TimeSpan) -> Run:
+def rows_within(run: Run, span: TimeSpan) -> Run:
     """The rows of a run that lie in a span."""
     places = span.places(run)
     if len(places) == len(run):
@@ -102,7 +102,7 @@ def within(run: Run, span: TimeSpan) -> Run:
     return Run(run.rows.take(pa.array(places)), run.layout)
 
 
-def joined_slices(
+def merge_time_slices(
     parts: Sequence[tuple[Run, TimeSpan]], layout: RunLayout, rows_max: int = SLICE_ROWS
 ) -> Iterator[Run]:
     """Runs joined into one, of each the rows in its span, a piece of the key space at a time."""
@@ -111,8 +111,8 @@ def joined_slices(
     for ends in _cuts(runs, rows_max):
         pieces = [run.slice(begin, end) for run, begin, end in zip(runs, begins, ends, strict=True)]
         begins = ends
-        live = [within(piece, span) for piece, (_, span) in zip(pieces, parts, strict=True)]
-        whole = joined(live, layout)
+        live = [rows_within(piece, span) for piece, (_, span) in zip(pieces, parts, strict=True)]
+        whole = merge_time_runs(live, layout)
         if len(whole):
             yield whole
 
@@ -159,6 +159,6 @@ def _hash_spans(run: Run, query: Query) -> tuple[np.ndarray, np.ndarray]:
     return low, first_places(low, high, lambda places, rows: hashes[places] <= wanted[rows])
 
 
-def _taken(columns: Sequence[pa.Array], rows: np.ndarray) -> list[pa.Array]:
+def _take_columns(columns: Sequence[pa.Array], rows: np.ndarray) -> list[pa.Array]:
     indices = pa.array(rows)
     return [pc.take(column, indices) for column in columns]

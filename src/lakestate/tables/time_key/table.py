@@ -25,8 +25,8 @@ from lakestate.tables.runs.table import RunTable, check_timestamp
 from lakestate.tables.time_key.files import (
     TimeKeyCheckpointer,
     compact_time_runs,
-    merged_files,
-    swapped_in_alive,
+    merge_files,
+    swap_in_live_files,
 )
 from lakestate.tables.time_key.view import TimeKeyView
 
@@ -67,7 +67,7 @@ class TimeKeyTable(RunTable):
         super().__init__(
             name,
             key,
-            _checked_values(columns_of(value, what="value"), time),
+            _require_time_column(columns_of(value, what="value"), time),
             route_by,
             version=version,
             migrations=migrations,
@@ -80,7 +80,7 @@ class TimeKeyTable(RunTable):
     @cached_property
     def config(self) -> TableConfig:
         """The declaration as it is stored."""
-        return replace(self._declared(), time_column=self._time, retention_us=self._retention_us)
+        return replace(self._base_config(), time_column=self._time, retention_us=self._retention_us)
 
     def compatibility_with(self, stored: TableConfig) -> Compatibility:
         """Whether this declaration can read what is stored under another, by the same event time."""
@@ -101,7 +101,7 @@ class TimeKeyTable(RunTable):
     @classmethod
     def merge_checkpoint_metadata(cls, config: TableConfig, parts: Mapping[int, TableFiles]) -> TableFiles:
         """All files, in order of subtask. Each says which keys and times of it count."""
-        return merged_files(config, [parts[index] for index in sorted(parts)])
+        return merge_files(config, [parts[index] for index in sorted(parts)])
 
     def compact_data(
         self, files: TableFiles, compaction: CompactionConfig, epoch: Epoch, context: TableContext
@@ -114,10 +114,10 @@ class TimeKeyTable(RunTable):
         cls, files: TableFiles, compacted: CompactedFiles, task: TaskInfo
     ) -> TableFiles:
         """The files with a merge swapped in, less what has died since the merge."""
-        return swapped_in_alive(files, compacted)
+        return swap_in_live_files(files, compacted)
 
 
-def _checked_values(values: Sequence[Column], time: str) -> tuple[Column, ...]:
+def _require_time_column(values: Sequence[Column], time: str) -> tuple[Column, ...]:
     """The value columns, of which the event time is never null."""
     check_timestamp(
         values,

@@ -13,7 +13,7 @@ import lakestate as ls
 from lakestate.errors import InvalidInputError, OperatorError
 from lakestate.runtime.checked_output import checked_output, fitted
 from lakestate.tables.arrow.schema import arrow_type
-from lakestate.tables.runs.layout import conformed
+from lakestate.tables.runs.layout import conform_columns
 from lakestate.testing.operator_harness import OperatorHarness
 
 INT = pa.int32()
@@ -22,7 +22,7 @@ LAT_LON = pa.struct([("lat", pa.float64()), ("lon", pa.float64())])
 
 def cast(column: pa.Array, ddl: str) -> list[object]:
     """As a view does with the columns that it is given."""
-    (kept,) = conformed(pa.table({"v": column}), [pa.field("v", arrow_type(ddl))], "put into t")
+    (kept,) = conform_columns(pa.table({"v": column}), [pa.field("v", arrow_type(ddl))], "put into t")
     kept.validate(full=True)
     assert kept.type == arrow_type(ddl)
     values: list[object] = kept.to_pylist()

@@ -11,7 +11,7 @@ import pytest
 from tests.support.jobs.table_job import TableJob
 
 import lakestate as ls
-from lakestate.tables.arrow.wide_text import narrowed, widened
+from lakestate.tables.arrow.wide_text import narrow_text, widen_text
 from lakestate.tables.runs import parquet as run_parquet
 from lakestate.tables.runs.layout import RunLayout
 
@@ -74,7 +74,7 @@ def test_it_is_stored_merged_and_restored_at_any_parallelism(job: TableJob) -> N
 
 def test_no_row_group_holds_more_than_can_be_read_back() -> None:
     given = rows(range(KEYS))
-    bounds = list(run_parquet.group_bounds(given))
+    bounds = list(run_parquet.row_group_bounds(given))
     assert bounds[0][0] == 0
     assert bounds[-1][1] == KEYS
     assert all(before[1] == after[0] for before, after in pairwise(bounds))
@@ -99,9 +99,9 @@ def test_row_groups_that_cannot_be_read_together_are_read_one_by_one(monkeypatch
 
 def test_64_bit_offsets_and_back_change_nothing() -> None:
     given = rows(range(KEYS))
-    wide = widened(given).combine_chunks()
+    wide = widen_text(given).combine_chunks()
     assert wide.schema.field("tags").type == pa.large_list(pa.field("element", pa.large_string()))
-    back = narrowed(wide.slice(20), given.schema)
+    back = narrow_text(wide.slice(20), given.schema)
     assert back.schema == given.schema
     assert back.column("tags").num_chunks > 1
     back.validate(full=True)

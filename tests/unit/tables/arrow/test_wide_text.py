@@ -11,7 +11,7 @@ import pytest
 
 import lakestate as ls
 from lakestate.tables.arrow import wide_text
-from lakestate.tables.arrow.wide_text import narrowed_column, one_array
+from lakestate.tables.arrow.wide_text import narrow_text_column, one_array
 
 
 class TestMoreTextThanOffsetsCount:
@@ -53,7 +53,7 @@ class TestMoreTextThanOffsetsCount:
 
     def test_text_is_cut_into_chunks_where_offsets_would_not_do(self) -> None:
         texts = ["a" * 600, "b" * 600, None, "c" * 300, "d" * 300, "e" * 2000, "f"]
-        column = narrowed_column(pa.array(texts, pa.large_string()), pa.string())
+        column = narrow_text_column(pa.array(texts, pa.large_string()), pa.string())
         column.validate(full=True)
         assert column.to_pylist() == texts
         assert [len(chunk) for chunk in column.chunks] == [1, 3, 1, 1, 1]

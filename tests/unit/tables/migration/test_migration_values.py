@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
-from lakestate.tables.migration.migrations import MigratableState, chain_of, migrated_value, version_of
+from lakestate.tables.migration.migrations import MigratableState, chain_of, migrate_value, version_of
 
 
 class Named(msgspec.Struct, MigratableState):
@@ -48,7 +48,7 @@ class Inverse(MigratableState):
 
 
 def migrated(value: object, version: int, value_type: object = Inverse) -> Any:
-    return migrated_value(value, version, value_type, table="shares", key=("ada", 1))
+    return migrate_value(value, version, value_type, table="shares", key=("ada", 1))
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_rows_of_a_run_in_several_chunks_are_taken_in_the_order_of_their_places(
     rows = run_of(np.arange(100, dtype=np.uint64)).rows
     run = Run(pa.concat_tables([rows.slice(0, 30), rows.slice(30, 1), rows.slice(31)]), LAYOUT)
     for places in ([], [99, 0, 30, 31, 29, 30], [0, 29, 30, 31, 99], [70, 70, 3]):
-        assert run.taken("n", pa.array(places, pa.int64())).to_pylist() == places
+        assert run.take("n", pa.array(places, pa.int64())).to_pylist() == places
 
 
 def test_many_keys_of_one_routing_key_are_found_in_a_run_of_several_chunks() -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import lakestate as ls
-from lakestate.tables.runs.hashes import with_hashes
+from lakestate.tables.runs.hashes import add_hashes
 from lakestate.tables.runs.layout import HASH, KEY, RunLayout
 
 FILE = "memory://x/job/checkpoints/1/operator-op/t-0-a1.parquet"
@@ -32,7 +32,7 @@ def test_hashes_are_those_of_the_key_columns_in_one_piece(route_by: list[str] | 
     kind = layout(route_by=route_by)
     whole = stored(kind)
     pieces = pa.concat_tables([whole.slice(0, 30), whole.slice(30)])
-    rows = with_hashes(pieces, kind, FILE)
+    rows = add_hashes(pieces, kind, FILE)
     assert rows.column_names == kind.schema.names
     keys, hashes = kind.hashes([whole["user"].combine_chunks(), whole["item"].combine_chunks()])
     assert rows[KEY].num_chunks == 1
@@ -44,14 +44,14 @@ def test_hashes_are_those_of_the_key_columns_in_one_piece(route_by: list[str] | 
 def test_key_columns_may_have_had_other_names() -> None:
     kind = layout(route_by=["user"])
     older = stored(kind).rename_columns(["customer", "product", "n", "__removed"])
-    assert with_hashes(older, kind, FILE)[KEY].equals(with_hashes(stored(kind), kind, FILE)[KEY])
+    assert add_hashes(older, kind, FILE)[KEY].equals(add_hashes(stored(kind), kind, FILE)[KEY])
 
 
 def test_a_file_that_stores_hashes_is_refused() -> None:
     kind = layout()
-    rows = with_hashes(stored(kind), kind, FILE)
+    rows = add_hashes(stored(kind), kind, FILE)
     with pytest.raises(ls.IncompatibleStateError, match=f"{FILE}; found __key uint64, "):
-        with_hashes(rows, kind, FILE)
+        add_hashes(rows, kind, FILE)
 
 
 @pytest.mark.parametrize("route_by", [None, ["user"]], ids=["one hash", "two hashes"])
@@ -60,9 +60,9 @@ def test_a_file_in_another_order_is_named(route_by: list[str] | None) -> None:
     rows = stored(kind)
     swapped = pa.concat_tables([rows.slice(0, 40), rows.slice(41, 1), rows.slice(40, 1), rows.slice(42)])
     with pytest.raises(ls.CorruptionError, match=f"{FILE}.*row 41 before its place"):
-        with_hashes(swapped, kind, FILE)
+        add_hashes(swapped, kind, FILE)
 
 
 def test_a_file_without_its_key_columns_is_named() -> None:
     with pytest.raises(ls.IncompatibleStateError, match=FILE):
-        with_hashes(pa.table({"user": ["a"]}), layout(), FILE)
+        add_hashes(pa.table({"user": ["a"]}), layout(), FILE)

@@ -19,8 +19,8 @@ from lakestate.tables.global_keyed.table import GlobalKeyedTable
 from lakestate.tables.migration.migrations import ArrowMigration, ColumnChanges, Migration
 from lakestate.tables.runs import run_set
 from lakestate.tables.runs.run import Run
-from lakestate.tables.time_key.files import merged_files, swapped_in_alive
-from lakestate.tables.time_key.runs import TimeSpan, joined, joined_slices
+from lakestate.tables.time_key.files import merge_files, swap_in_live_files
+from lakestate.tables.time_key.runs import TimeSpan, merge_time_runs, merge_time_slices
 from lakestate.tables.time_key.table import TimeKeyTable
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def test_a_floor_that_one_part_lacks_is_none_for_the_rest() -> None:
     file = FileRef("a.parquet", 1, 1, 1, Epoch(1), Generation(1), 0, 1, 1, times=TimeRange(0, 100))
     one = TableFiles("clicks", TIME_KEY, (file,), expired_before_us=40)
     other = TableFiles("clicks", TIME_KEY, (replace(file, path="b.parquet"),))
-    merged = merged_files(config, [one, other])
+    merged = merge_files(config, [one, other])
     assert merged.expired_before_us is None
     assert [(part.path, part.valid_from_us) for part in merged.files] == [
         ("a.parquet", 40),
@@ -258,7 +258,7 @@ def test_a_merge_is_dropped_if_a_file_of_it_was_merged_by_another() -> None:
     one, two, other, late = (replace(file, path=f"{name}.parquet") for name in ("1", "2", "3", "4"))
     files = TableFiles("clicks", TIME_KEY, (one, other))
     merge = CompactedFiles("clicks", (one, two), (late,), 2, 1)
-    assert swapped_in_alive(files, merge) == files
+    assert swap_in_live_files(files, merge) == files
 
 
 def test_after_rescaling_a_compacted_half_does_not_bring_back_the_other() -> None:
@@ -288,8 +288,8 @@ def test_a_merge_of_a_busy_key_is_done_in_small_pieces() -> None:
         state.by_time.insert(
             rows(*(("busy" if n % 5 else f"user-{n}", n, n % 700) for n in range(begin, 3000, 3)))
         )
-        parts.append((joined(state._unsorted(), layout), TimeSpan(first_us=100)))
-    pieces = list(joined_slices(parts, layout, rows_max=100))
+        parts.append((merge_time_runs(state._unsorted_runs(), layout), TimeSpan(first_us=100)))
+    pieces = list(merge_time_slices(parts, layout, rows_max=100))
     whole = pa.concat_tables([piece.rows for piece in pieces])
     assert max(len(piece) for piece in pieces) <= 200
     assert sorted(numbers(whole)) == [n for n in range(3000) if n % 700 >= 100]
