@@ -14,7 +14,7 @@ import pytest
 import xxhash
 
 from lakestate.ambient import Ambient
-from lakestate.coordinator import commit, job_driver, publish, recover, retain, upkeep
+from lakestate.coordinator import commit, epoch_planner, job_driver, publish, recover, retain, upkeep
 from lakestate.coordinator.complete_epoch import operator_entries
 from lakestate.coordinator.job_driver import JobDriver
 from lakestate.errors import NotFoundError, OutcomeUnknownError
@@ -255,13 +255,13 @@ def keep_one_epoch(patch: Patch) -> None:
 
 
 def hurry_the_watermark(patch: Patch) -> None:
-    real = job_driver.job_watermark
+    real = epoch_planner.job_watermark
 
     def ahead(previous_us: int | None, sources_us: Any) -> int | None:
         found = real(None, sources_us)
         return previous_us if found is None else found + 1_000_000
 
-    patch.setattr(job_driver, "job_watermark", ahead)
+    patch.setattr(epoch_planner, "job_watermark", ahead)
 
 
 def let_the_oldest_win(patch: Patch) -> None:

@@ -19,6 +19,7 @@ from lakestate.coordinator.commit import Committer, commit_epoch
 from lakestate.coordinator.compact import compact_operator
 from lakestate.coordinator.complete_epoch import operator_entries
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, encode_pre_commits
+from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
 from lakestate.coordinator.epoch_progress import epoch_progress
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch, require_published
@@ -38,7 +39,6 @@ from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Publ
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation
-from lakestate.protocol.watermarks import job_watermark
 from lakestate.tables.contract import CompactedFiles
 
 RUNS_MAX = 3
@@ -110,8 +110,8 @@ class JobDriver:
         self._ambient = backend.ambient
         self._steps = dict(steps)
         self._committers = committers
-        self._timed_sources = tuple(timed_sources)
         self._settings = settings or DriverSettings()
+        self._planner = EpochPlanner(job_id, self._settings.retention, tuple(timed_sources))
         self._compactor = compactor or self._compact_here
         self._clean_up = clean_up
         self._upkeep_executor = upkeep_executor
@@ -156,22 +156,16 @@ class JobDriver:
 
     def next_epoch(self) -> Epoch:
         """The epoch after the newest."""
-        return Epoch(1) if self.parent is None else self.parent.epoch.next()
+        return next_epoch(self.parent)
 
-    def plan(self, epoch: Epoch, *, then_stop: bool = False) -> EpochPlan:
-        """What the subtasks of an epoch are told."""
-        parent = self.parent
-        kept = self._settings.retention.keep_epochs
-        return EpochPlan(
-            job_id=self._job.job_id,
-            epoch=epoch,
-            generation=self.claim.generation,
-            parent=parent,
-            watermark_us=None if parent is None else self._next_watermark(parent),
-            min_epoch=Epoch(max(1, epoch - kept + 1)),
-            processing_time_us=self._now_ms() * 1000,
+    def plan(self, *, then_stop: bool = False) -> EpochPlan:
+        """What the subtasks of the next epoch are given."""
+        return self._planner.plan(
+            self.parent,
+            self.claim.generation,
+            self._ambient.now_ms(),
+            merges=None if self._upkeep is None else self._upkeep.merges(),
             then_stop=then_stop,
-            merges={} if self._upkeep is None else self._upkeep.merges(),
         )
 
     def run_epoch(self, epoch: Epoch, run: RunSubtasks, *, then_stop: bool = False) -> EpochOutcome:
@@ -189,7 +183,7 @@ class JobDriver:
                 "the engine skipped an epoch", found=f"epoch {epoch}", expected=f"epoch {self.next_epoch()}"
             )
         clock = _Clock()
-        plan = self.plan(epoch, then_stop=then_stop)
+        plan = self.plan(then_stop=then_stop)
         result, entries = self._run_unless_fenced(plan, run)
         clock.lap("run")
         manifest = self._manifest(plan, result, entries)
@@ -308,18 +302,6 @@ class JobDriver:
         manifest = self._recover()
         assert manifest is not None, "the epoch that stands in our place has a record"
         return manifest
-
-    def _now_ms(self) -> int:
-        """The time of day, which never goes back from epoch to epoch, whichever host's clock tells it.
-
-        What has expired stays so.
-        """
-        now_ms = self._ambient.now_ms()
-        return now_ms if self.parent is None else max(now_ms, self.parent.finished_ms)
-
-    def _next_watermark(self, parent: Manifest) -> int | None:
-        reached = {source.source: source.watermark_us for source in parent.sources}
-        return job_watermark(parent.watermark_us, [reached.get(name) for name in self._timed_sources])
 
     def _compact_here(
         self, manifest: Manifest, operator_id: str, generation: Generation

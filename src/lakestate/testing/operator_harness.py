@@ -118,7 +118,7 @@ class OperatorHarness:
         self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTimeLike | None = None
     ) -> None:
         """Run an epoch over rows, die before it is published, and restart."""
-        plan = _with_watermark(self._driver.plan(self._driver.next_epoch()), watermark)
+        plan = _with_watermark(self._driver.plan(), watermark)
         list(self._subtasks(plan, _inputs(rows, left, right)))
         self.restart()
 

@@ -211,7 +211,7 @@ class CorruptionJob:
         """Run the subtasks of an epoch and forget about it: orphans stay behind."""
         assert driver.parent is not None
         first = int(driver.parent.sources[0].offsets)
-        self._subtasks(driver.plan(driver.next_epoch()), first, first + ROWS_PER_EPOCH, self.backend)
+        self._subtasks(driver.plan(), first, first + ROWS_PER_EPOCH, self.backend)
 
     def _subtasks(self, plan: EpochPlan, first: int, stop: int, backend: ls.ParquetBackend) -> EpochResult:
         rows = pa.Table.from_pylist(input_rows(first, stop), INPUT)

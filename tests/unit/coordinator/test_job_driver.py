@@ -144,7 +144,7 @@ class TestEpochs:
     def test_subtasks_are_not_shipped_what_only_the_driver_needs(self, job: Job) -> None:
         driver, engine = job.driver(), Engine(job.backend(), {"a": 1})
         run(driver, engine)
-        shipped = driver.plan(Epoch(2)).for_subtasks().parent
+        shipped = driver.plan().for_subtasks().parent
         assert shipped is not None
         assert (shipped.sources, shipped.sinks, shipped.engine_files) == ((), (), ())
         assert shipped.operators == driver.parent.operators if driver.parent else False

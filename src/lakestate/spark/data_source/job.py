@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 
 from lakestate.coordinator.compact import compact_subtask
 from lakestate.coordinator.epoch_plan import EpochPlan, SubtaskReport, decode_pre_commits
+from lakestate.coordinator.epoch_planner import EpochPlanner
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest
-from lakestate.protocol.values import FIRST_GENERATION, Epoch
-from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US, job_watermark
+from lakestate.protocol.values import FIRST_GENERATION
+from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US
 from lakestate.runtime.sink_step import SinkStep
 from lakestate.runtime.steps import ChainLink
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
@@ -117,16 +118,10 @@ class OpenedJob:
     def plan_batch(self) -> BatchPlan:
         """The epoch after the newest. Nothing is claimed: that is for whoever publishes it."""
         parent = self.newest()
-        epoch = Epoch(1) if parent is None else parent.epoch.next()
-        plan = EpochPlan(
-            job_id=self.job_id,
-            epoch=epoch,
-            generation=FIRST_GENERATION if parent is None else parent.generation,
-            parent=None if parent is None else drop_idle_writers(parent),
-            watermark_us=None if parent is None else self._watermark_us(parent),
-            min_epoch=Epoch(max(1, epoch - self.options.retention.keep_epochs + 1)),
-            processing_time_us=self.backend.ambient.now_ms() * 1000,
-        )
+        generation = FIRST_GENERATION if parent is None else parent.generation
+        plan = self._planner.plan(parent, generation, self.backend.ambient.now_ms())
+        if parent is not None:
+            plan = replace(plan, parent=drop_idle_writers(parent))
         return BatchPlan(plan.for_subtasks(), None if parent is None else BatchPosition.from_manifest(parent))
 
     @property
@@ -134,9 +129,9 @@ class OpenedJob:
         """The sources with event time."""
         return () if self.options.event_time is None else (BATCHES,)
 
-    def _watermark_us(self, parent: Manifest) -> int | None:
-        reached = {source.source: source.watermark_us for source in parent.sources}
-        return job_watermark(parent.watermark_us, [reached.get(name) for name in self.timed_sources])
+    @property
+    def _planner(self) -> EpochPlanner:
+        return EpochPlanner(self.job_id, self.options.retention, self.timed_sources)
 
     def run_writer(self, name: str, plan: EpochPlan, batches: Iterable[pa.RecordBatch]) -> SubtaskReport:
         """Write rows to the files of one writer, and checkpoint them."""
