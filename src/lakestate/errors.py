@@ -79,6 +79,10 @@ class CorruptionError(LakestateError):
     code = "corruption"
 
 
+class MisplacedObjectError(CorruptionError):
+    """A stored object is intact and belongs elsewhere: to another job, another epoch or another name."""
+
+
 class IncompatibleStateError(LakestateError):
     """Stored state and the declared tables do not fit. Migrate, or start another job."""
 

@@ -150,7 +150,7 @@ def test_a_failure_is_made_small_and_its_command_replays_it(
     assert (program, module) == ("python", "lakestate.testing.simulation")
     assert main(arguments) == 1
     replayed = capsys.readouterr().out.splitlines()
-    assert replayed[:-1] == failure.result.trace
+    assert replayed[:-1] == [*map(str, failure.result.trace)]
     assert replayed[-1] == str(failure.result.violation)
 
 

@@ -28,8 +28,8 @@ from lakestate.testing.simulation.campaigns.sweep import (
     package_digest,
     run_tasks,
 )
-from lakestate.testing.simulation.cluster.world import BrokenPromiseError
 from lakestate.testing.simulation.faults import CallId, format_script, parse_script
+from lakestate.testing.simulation.promises import BrokenPromiseError, Promise
 from lakestate.testing.simulation.random_streams import random_stream
 
 
@@ -107,11 +107,11 @@ class TestFaults:
     def test_a_broken_promise_weighs_more_than_a_fault_that_did_not_strike(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        broken = RunResult(1, BrokenPromiseError("it holds", "it did not"), 5, 0)
+        broken = RunResult(1, BrokenPromiseError(Promise.PROGRESS, "it did not"), 5, 0)
         monkeypatch.setattr(__main__, "run_seed", lambda *_, **__: broken)
         assert main(["replay", "1", "--faults", "d1:3=late"]) == 1
         assert capsys.readouterr().out.splitlines()[1:] == [
-            "it holds: it did not",
+            "the job makes progress: it did not",
             "d1:3=late did not strike: there was no such call",
         ]
 
@@ -270,7 +270,7 @@ class TestTold:
         for command, task in zip(commands, failing, strict=True):
             result = run_seed(task.seed, scenario=task.scenario, script=task.script, traced=True)
             assert main(shlex.split(command)) == 1
-            assert capsys.readouterr().out.splitlines() == [*result.trace, str(result.violation)]
+            assert capsys.readouterr().out.splitlines() == [*map(str, result.trace), str(result.violation)]
         assert "replay: python -m" in smallest
 
     def test_a_failing_seed_of_a_soak_has_its_command_too(
@@ -294,7 +294,7 @@ class TestTold:
 def crashes_after_epochs() -> list[Task]:
     """The last two epochs, each published by a driver that dies before it commits the output."""
     trace = run_seed(SEED, scenario=SMALL, script={}, traced=True).trace
-    calls = [event.split(maxsplit=2)[2] for event in trace if event.split()[1:2] == ["d1"]]
+    calls = [event.text.split(maxsplit=1)[1] for event in trace if event.text.split()[:1] == ["d1"]]
     numbers = [number for number, call in enumerate(calls, 1) if call.startswith("create job/epochs/")]
     return [Task(SEED, SMALL, {CallId("d1", number): FaultKind.CRASH_AFTER}) for number in numbers[-2:]]
 

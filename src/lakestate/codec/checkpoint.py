@@ -18,7 +18,7 @@ from lakestate.codec.messages import (
     with_unknown_fields,
 )
 from lakestate.codec.tables import table_config, table_config_message, table_files, table_files_message
-from lakestate.errors import CorruptionError
+from lakestate.errors import MisplacedObjectError
 from lakestate.protocol.metadata import (
     CompletionStatus,
     FormatVersion,
@@ -100,7 +100,7 @@ def decode_subtask(data: bytes, object_name: str, job_id: str) -> SubtaskMetadat
 
 def _check_job(found: str, expected: str, kind: str, object_name: str) -> None:
     if found != expected:
-        raise CorruptionError(
+        raise MisplacedObjectError(
             f"{kind} of another job", object_name=object_name, found=repr(found), expected=repr(expected)
         )
 

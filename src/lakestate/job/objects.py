@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import xxhash
 
 from lakestate.codec import decode_manifest, decode_subtask
-from lakestate.errors import CorruptionError, NotFoundError, OutcomeUnknownError
+from lakestate.errors import CorruptionError, MisplacedObjectError, NotFoundError, OutcomeUnknownError
 from lakestate.protocol.metadata import Manifest, SubtaskEntry, SubtaskMetadata
 from lakestate.protocol.names import require_name
 from lakestate.protocol.paths import (
@@ -166,7 +166,7 @@ class JobObjects:
         where = self.url_of(self.paths.epoch_record(epoch))
         record = EpochRecord.decode(data, where, self.job_id)
         if record.epoch != epoch:
-            raise CorruptionError(
+            raise MisplacedObjectError(
                 "epoch record is in another's place",
                 object_name=where,
                 found=f"epoch {record.epoch}",
@@ -204,7 +204,7 @@ class JobObjects:
             return None
         tag = found.record
         if self.paths.tag(tag.name) != path:
-            raise CorruptionError(
+            raise MisplacedObjectError(
                 "tag is in another's place",
                 object_name=self.url_of(path),
                 found=f"tag {tag.name}",

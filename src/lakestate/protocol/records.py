@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
-from lakestate.errors import CorruptionError, IncompatibleStateError, LakestateError
+from lakestate.errors import CorruptionError, IncompatibleStateError, LakestateError, MisplacedObjectError
 from lakestate.protocol.names import require_name
 from lakestate.protocol.sealed_json import seal, unseal
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
@@ -39,7 +39,7 @@ class Record:
         """
         body = unseal(data, object_name)
         if body.get("record") != cls.kind or body.get("job_id") != job_id:
-            raise CorruptionError(
+            raise MisplacedObjectError(
                 f"not the {cls.kind} of this job",
                 object_name=object_name,
                 found=f"{body.get('record')} of job {body.get('job_id')}",

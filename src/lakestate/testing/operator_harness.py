@@ -28,7 +28,6 @@ from lakestate.runtime.subtask import StagePlan, SubtaskRun
 from lakestate.tables.arrow.schema import arrow_type
 from lakestate.tables.event_time import EventTimeLike, event_time_us
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
-from lakestate.tables.global_keyed.view import GlobalKeyedView
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.manager import TableManager
 from lakestate.tables.runs.layout import conform_columns
@@ -138,13 +137,11 @@ class OperatorHarness:
 
         Entries of a `GlobalKeyedTable` come as `{"key": …, "value": …}`.
         """
-        found: list[dict[str, Any]] = []
-        for index in range(self._parallelism):
-            view = self._view(table, index)
-            if isinstance(view, GlobalKeyedView):
-                return [{"key": key, "value": value} for key, value in view.items()]
-            found += [row for batch in view.scan() for row in batch.to_pylist()]
-        return found
+        declared = self._operator.tables().get(table)
+        # Every subtask has all rows of a replicated table.
+        is_replicated = declared is not None and declared.table_type.is_replicated
+        readers = 1 if is_replicated else self._parallelism
+        return [row for index in range(readers) for row in view_rows(self._view(table, index))]
 
     def _view(self, table: str, index: int) -> Any:
         task = TaskInfo("harness", OPERATOR_ID, index, self._parallelism)
@@ -288,6 +285,13 @@ def _dicts(table: pa.Table) -> list[dict[str, Any]]:
 
 def _inputs(rows: Rows, left: Rows, right: Rows) -> dict[str, pa.Table]:
     return {"": table_of(rows), "left": table_of(left), "right": table_of(right)}
+
+
+def view_rows(view: Any) -> list[dict[str, Any]]:
+    """All rows of a view as dicts. Entries of a view without `scan` have a key and a value."""
+    if hasattr(view, "scan"):
+        return [row for batch in view.scan() for row in batch.to_pylist()]
+    return [{"key": key, "value": value} for key, value in view.items()]
 
 
 def table_of(rows: Rows) -> pa.Table:

@@ -209,7 +209,7 @@ class SurviveFaults:
 
     def _failure_report(self, found: RunResult, job: OperatorJob) -> str:
         """All about a failure, in its smallest form."""
-        if f"[{OperatorError.code}]" in str(found.violation):
+        if found.violation is not None and isinstance(found.violation.cause, OperatorError):
             _run_undisturbed(job)
         seed = found.seed
         failure = shrink(seed, _scenario(seed, job), make_job=_job_factory(job), found=found)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from lakestate.config import RetryPolicy, StoreConfig
-from lakestate.errors import LakestateError, MissingExtraError, StorageUnavailableError
+from lakestate.errors import InvalidInputError, LakestateError, MissingExtraError, StorageUnavailableError
 from lakestate.storage import open_store
 from lakestate.storage.redaction import Redaction
 from lakestate.storage.remote.s3_client import s3_client, translate_boto_errors
@@ -91,7 +91,8 @@ class S3Server:
 
     def start(self) -> None:
         """Start the server and wait until the bucket is there and takes objects."""
-        assert self._process is None, "the server runs already"
+        if self._process is not None:
+            raise InvalidInputError("the server is already running", object_name=self.endpoint)
         identity = {
             "name": "test",
             "credentials": [
@@ -179,8 +180,7 @@ class S3Server:
     def _await_bucket(self) -> None:
         deadline = time.monotonic() + START_DEADLINE_S
         while not self._bucket_is_ready():
-            assert self._process is not None
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
                 raise StorageUnavailableError(
                     "the S3 server did not start", object_name=self.endpoint, found=self._log_tail()
                 )

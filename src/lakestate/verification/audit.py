@@ -19,6 +19,7 @@ from lakestate.errors import (
     IncompatibleStateError,
     InvalidInputError,
     LakestateError,
+    MisplacedObjectError,
     NotFoundError,
 )
 from lakestate.job.objects import JobObjects
@@ -179,7 +180,7 @@ def flaw_of(error: LakestateError) -> Flaw:
             return Flaw(Problem.CONTRADICTION, told, error.expected or "")
         case IncompatibleStateError():
             return Flaw(Problem.NEWER_FORMAT, told, error.expected or "")
-        case _ if "another's place" in error.summary or error.summary.startswith("not the "):
+        case MisplacedObjectError():
             return Flaw(Problem.MISPLACED, told, error.expected or "")
         case _:
             return Flaw(Problem.UNREADABLE, told, error.expected or "")

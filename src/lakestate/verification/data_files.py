@@ -21,7 +21,7 @@ from lakestate.errors import CorruptionError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.key_ranges import ALL_KEYS, KEY_MAX, KeyRange
 from lakestate.protocol.metadata import TableConfig
-from lakestate.protocol.table_types import GLOBAL_KEYED
+from lakestate.protocol.table_types import GLOBAL_KEYED, KEYED, TIME_KEY
 from lakestate.protocol.values import FileRef, ObjectRef, TimeRange
 from lakestate.storage.store import ByteRange
 from lakestate.tables.context import TableContext
@@ -43,10 +43,18 @@ class ContradictionError(CorruptionError):
 
 
 def check_data_file(file: FileRef, config: TableConfig, context: TableContext) -> None:
-    """Raise if a file is not what its reference and its table say. No cache is looked at."""
-    if config.table_type == GLOBAL_KEYED:
-        _check_entries(file, config, context)
-        return
+    """Raise if a file is not what its reference and its table say. The run cache is not used.
+
+    Of a table type from outside this package only the bytes are compared with the reference.
+    """
+    check = _CHECKS.get(config.table_type)
+    if check is None:
+        check_checksum(file.object_ref, context.objects)
+    else:
+        check(file, config, context)
+
+
+def _check_run_file(file: FileRef, config: TableConfig, context: TableContext) -> None:
     if file.blocks:
         check_checksum(file.object_ref, context.objects)
     if (file.state_version, file.schema_fingerprint) == (config.state_version, config.schema_fingerprint):
@@ -203,6 +211,9 @@ def _check_message(data: bytes, shown: str) -> None:
         raise CorruptionError(
             "an entry cannot be decoded", object_name=shown, found=str(cause)[:200]
         ) from cause
+
+
+_CHECKS = {GLOBAL_KEYED: _check_entries, KEYED: _check_run_file, TIME_KEY: _check_run_file}
 
 
 def _expect(found: object, expected: object, summary: str, shown: str) -> None:

@@ -77,7 +77,7 @@ def _replay(given: argparse.Namespace) -> Callable[[], int]:
 
 def _run_replay(seed: int, scenario: Scenario, script: Script | None) -> int:
     result = run_seed(seed, scenario=scenario, script=script, traced=True)
-    print("\n".join(result.trace))
+    print(*result.trace, sep="\n")
     print(result.violation or f"no promise was broken in {result.steps} store calls")
     return _exit_code(result, script)
 

@@ -19,9 +19,10 @@ from lakestate.testing.simulation.checks.read_back import row_difference
 from lakestate.testing.simulation.cluster.actors import REFUSED, run_reader, run_supervisor, run_tagger
 from lakestate.testing.simulation.cluster.scheduler import Actor, SimulationOver
 from lakestate.testing.simulation.cluster.small_limits import small_limits
-from lakestate.testing.simulation.cluster.world import BrokenPromiseError, World
+from lakestate.testing.simulation.cluster.world import TraceEvent, World
 from lakestate.testing.simulation.faults import CallId, FaultKind, Script
 from lakestate.testing.simulation.job import JobCodeError, SimulatedJob
+from lakestate.testing.simulation.promises import BrokenPromiseError, Promise
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.scenario import Scenario
 from lakestate.testing.simulation.user_counts import UserCountsJob
@@ -39,7 +40,7 @@ class RunResult:
     crashes: int
     struck: dict[CallId, FaultKind] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
-    trace: list[str] = field(default_factory=list)
+    trace: list[TraceEvent] = field(default_factory=list)
     calls: dict[CallId, Operation] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -107,7 +108,7 @@ def _run_actors(world: World) -> None:
             try:
                 check_final_state(world)
             except LakestateError as error:
-                world.fail("what is there at the end can be read", error)
+                world.fail(Promise.FINAL_READABLE, error)
 
 
 def _raise_unexpected(actors: list[Actor]) -> None:
@@ -133,8 +134,8 @@ def check_final_state(world: World) -> None:
             visible = monitor.visible(sink_id)
             difference = row_difference(job, visible, expected)
             if difference:
-                world.fail("output has every row exactly once", f"{sink_id}: {difference}")
+                world.fail(Promise.OUTPUT_COMPLETE, f"{sink_id}: {difference}")
             wrong = job.check_consistency(state, visible)
             if wrong:
-                world.fail("state and output are of the same attempts", f"{sink_id}: {wrong}")
+                world.fail(Promise.OUTPUT_MATCHES_STATE, f"{sink_id}: {wrong}")
         check_uploads(world)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from lakestate.errors import InvalidInputError
 from lakestate.testing.simulation.campaigns.sweep import Task
+from lakestate.testing.simulation.cluster.world import TraceEvent
 from lakestate.testing.simulation.faults import CallId, FaultKind, FaultRates, Script
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.run import JobFactory, RunResult, run_seed, user_counts_job
@@ -17,8 +18,6 @@ from lakestate.testing.simulation.scenario import Scenario
 RUNS_MAX = 200
 LAST_SHOWN = 20
 AROUND_SHOWN = 3
-_TURNS = re.compile(r"\*\* | dies | ends: | is lost$| is fenced: | is run again$|from here on |VIOLATION ")
-"""Events after which a history is another one."""
 _SIMPLER: tuple[dict[str, Any], ...] = (
     {"tags": 0},
     {"readers": 0},
@@ -82,15 +81,16 @@ def shrink(
     """
     smallest = whole = scenario or Scenario.draw(random_stream(seed, "scenario"))
     first = found or run_seed(seed, scenario=whole, script=script, make_job=make_job)
-    assert first.violation is not None, f"seed {seed} does not fail"
+    if first.violation is None:
+        raise InvalidInputError("there is nothing to shrink", found=f"seed {seed} keeps every promise")
+    broken = first.violation.promise
     budget = iter(range(RUNS_MAX))
 
     def fails(scenario: Scenario, script: Script) -> bool:
         if next(budget, None) is None:
             return False
         found = run_seed(seed, scenario=scenario, script=script, make_job=make_job).violation
-        assert first.violation is not None
-        return found is not None and found.promise == first.violation.promise
+        return found is not None and found.promise is broken
 
     kept: Script = first.struck
     if not fails(whole, kept):
@@ -114,10 +114,10 @@ def shrink(
     return Failure(seed, smallest, kept, result)
 
 
-def _essential(trace: Sequence[str]) -> Iterator[str]:
-    """The events at which things took a turn, those around them, and the last ones."""
+def _essential(trace: Sequence[TraceEvent]) -> Iterator[str]:
+    """The turning points, the events around them, and the last ones."""
     last = len(trace) - LAST_SHOWN
-    turns = [number for number, event in enumerate(trace) if number >= last or _TURNS.search(event)]
+    turns = [number for number, event in enumerate(trace) if number >= last or event.is_turning_point]
     shown = {near for turn in turns for near in range(turn - AROUND_SHOWN, turn + AROUND_SHOWN + 1)}
     hidden = 0
     for number, event in enumerate(trace):
@@ -125,7 +125,7 @@ def _essential(trace: Sequence[str]) -> Iterator[str]:
             if hidden:
                 yield f"          … {hidden} more"
             hidden = 0
-            yield event
+            yield str(event)
         else:
             hidden += 1
 

@@ -14,6 +14,7 @@ from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.testing.simulation.cluster.engine import JOB_ID, sinks_of
 from lakestate.testing.simulation.cluster.process import Process
 from lakestate.testing.simulation.cluster.world import FOREIGN, World
+from lakestate.testing.simulation.promises import Promise
 from lakestate.testing.simulation.stores.objects import SimulatedObjects
 
 
@@ -25,7 +26,7 @@ def check_retention(world: World) -> None:
     claim = claim_generation(objects, process)
     plan = retain(objects, claim, RetentionPolicy(world.scenario.keep_epochs), process)
     if isinstance(plan, RetentionRefused):
-        world.fail("retention is never stuck", plan.damages)
+        world.fail(Promise.RETENTION_WORKS, plan.damages)
     published = world.monitor.published
     # A tag of which nobody was told may have come after the boundary, and keep what was still there.
     kept = {*world.monitor.retained_epochs(), *(tag.epoch for tag in objects.read_tags())}
@@ -35,13 +36,14 @@ def check_retention(world: World) -> None:
         is_old = name.epoch is not None and name.epoch < world.monitor.oldest
         is_marker = name.kind is ObjectKind.COMMITTED and name.epoch in kept
         if is_old and not is_marker and name.path not in needed:
-            world.fail("what nobody needs any more is collected", path)
+            world.fail(Promise.UNNEEDED_COLLECTED, path)
 
 
 def check_uploads(world: World) -> None:
     """All output is finished, so that clean-up leaves no upload of the job, and those of others."""
     newest = world.monitor.newest
-    assert newest is not None
+    if newest is None:
+        return
     sinks = sinks_of(world, Process(world, "janitor", "janitor").direct_client)
     sink_clean_up(sinks, JOB_ID)(newest.manifest)
     # The record of a completed upload may have arrived a second time: a later epoch clears it away.
@@ -49,12 +51,12 @@ def check_uploads(world: World) -> None:
     for sink_id, sink in sinks.items():
         left = {each.upload.path for each in sink.store.uploads.list_dangling()}
         if FOREIGN not in left:
-            world.fail("nothing of another job is touched", f"the upload of {FOREIGN}")
+            world.fail(Promise.FOREIGN_UNTOUCHED, f"the upload of {FOREIGN}")
         fingerprint = sink_fingerprint(JOB_ID, sink_id)
         for path in sorted(left - finished):
             begun = epoch_begun(path, fingerprint)
             if begun is not None and begun <= newest.manifest.epoch:
-                world.fail("no upload stays open", path)
+                world.fail(Promise.UPLOADS_CLOSED, path)
 
 
 def _finished_paths(entry: SinkPreCommit) -> list[str]:

@@ -21,6 +21,7 @@ from lakestate.testing.simulation.checks.read_back import output_rows, restore_s
 from lakestate.testing.simulation.cluster.engine import JOB_ID
 from lakestate.testing.simulation.cluster.process import Process
 from lakestate.testing.simulation.cluster.world import FOREIGN, World
+from lakestate.testing.simulation.promises import Promise
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.stores.objects import SimulatedObjects
 from lakestate.testing.simulation.stores.store import SimulatedStore
@@ -109,7 +110,7 @@ class Monitor:
         """Somebody was told that a tag keeps an epoch."""
         self._kept_tags[name] = epoch
         if epoch not in self.published:
-            self._world.fail("a tag that was acknowledged keeps its epoch", f"{name}: epoch {epoch}")
+            self._world.fail(Promise.TAG_KEEPS_EPOCH, f"{name}: epoch {epoch}")
 
     def on_tag_released(self, name: str) -> None:
         """Its owner is about to delete it."""
@@ -129,7 +130,7 @@ class Monitor:
         try:
             self._check_write(store, path, data, before)
         except LakestateError as error:
-            self._world.fail("what is written can be read", f"{path}: {error}")
+            self._world.fail(Promise.WRITTEN_READABLE, f"{path}: {error}")
 
     def _check_write(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
         if store is not self._world.state:
@@ -139,7 +140,7 @@ class Monitor:
         name = parse_object_name(path.removeprefix(_PREFIX))
         self._count_awaited_write(name.kind.name)
         if name.kind in _IMMUTABLE and before is not None and before != data:
-            self._world.fail("a name is never used for two contents", path)
+            self._world.fail(Promise.NAMES_IMMUTABLE, path)
         match name.kind:
             case ObjectKind.FENCE:
                 self._on_claim(data, path)
@@ -159,10 +160,10 @@ class Monitor:
     def on_delete(self, store: SimulatedStore, path: str) -> None:
         """Judge what was deleted."""
         if path == FOREIGN:
-            self._world.fail("nothing of another job is touched", path)
+            self._world.fail(Promise.FOREIGN_UNTOUCHED, path)
         if store is not self._world.state:
             if path in self._visible[store.name]:
-                self._world.fail("output that readers see is never deleted", path)
+                self._world.fail(Promise.OUTPUT_NOT_DELETED, path)
             return
         name = parse_object_name(path.removeprefix(_PREFIX))
         if name.kind is ObjectKind.TAG:
@@ -171,7 +172,7 @@ class Monitor:
         self._check_fence("delete", path)
         for epoch in self.retained_epochs():
             if name.path in self.published[epoch].needs:
-                self._world.fail("no object that a retained epoch needs is deleted", f"{path} of {epoch}")
+                self._world.fail(Promise.NEEDED_NOT_DELETED, f"{path} of {epoch}")
         if name.kind is ObjectKind.EPOCH_RECORD and name.epoch in self.published:
             del self.published[name.epoch]
             self._world.counts["epochs collected"] += 1
@@ -191,20 +192,20 @@ class Monitor:
         try:
             found = restore_state(world, epoch, parallelism)
         except LakestateError as error:
-            world.fail("every retained epoch can be restored", f"epoch {epoch} at {parallelism}: {error}")
+            world.fail(Promise.EPOCH_RESTORABLE, f"epoch {epoch} at {parallelism}: {error}")
         expected = job.state(job.rows[: promised.offset], promised.manifest.watermark_us)
         for table, rows in (expected or {}).items():
             difference = row_difference(job, found[table], rows)
             if difference:
                 where = f"table {table} of epoch {epoch} at parallelism {parallelism}"
-                world.fail("every retained epoch has exactly the oracle's state", f"{where}: {difference}")
+                world.fail(Promise.STATE_EXACT, f"{where}: {difference}")
         world.counts["epochs restored"] += 1
         return found
 
     def _on_claim(self, data: bytes, path: str) -> None:
         generation = int(GenerationRecord.decode(data, path, JOB_ID).generation)
         if generation <= self.fence:
-            self._world.fail("generations only rise", f"{generation} after {self.fence}")
+            self._world.fail(Promise.GENERATIONS_RISE, f"{generation} after {self.fence}")
         self.fence = generation
         if self._world.acting is not None:
             self._world.acting.generation = generation
@@ -212,12 +213,12 @@ class Monitor:
     def _on_boundary(self, data: bytes, path: str) -> None:
         oldest = BoundaryRecord.decode(data, path, JOB_ID).oldest
         if oldest < self.oldest:
-            self._world.fail("the retention boundary only advances", f"{oldest} after {self.oldest}")
+            self._world.fail(Promise.BOUNDARY_ADVANCES, f"{oldest} after {self.oldest}")
         if oldest not in self.published:
-            self._world.fail("the retention boundary is a published epoch", oldest)
+            self._world.fail(Promise.BOUNDARY_PUBLISHED, oldest)
         kept = sum(epoch >= oldest for epoch in self.published)
         if kept < self._world.scenario.keep_epochs and any(epoch < oldest for epoch in self.published):
-            self._world.fail("as many epochs are kept as the policy says", f"{kept} from {oldest} on")
+            self._world.fail(Promise.POLICY_KEPT, f"{kept} from {oldest} on")
         self.oldest = int(oldest)
         self._check_fence("advance the boundary", path)
 
@@ -229,7 +230,7 @@ class Monitor:
         known = self._world.scheduler.current.fence_known
         if known > acting.generation:
             found = f"{acting.name} could know of generation {known}: {act} {path}"
-            self._world.fail("a fenced driver changes nothing", found)
+            self._world.fail(Promise.FENCED_CHANGES_NOTHING, found)
 
     def _on_publish(self, name: ObjectName, data: bytes) -> None:
         assert name.epoch is not None
@@ -239,10 +240,10 @@ class Monitor:
             return
         record = self._objects.decode_epoch_record(epoch, data)
         if self._fence_at_manifest.get(record.manifest.path, 0) > record.generation:
-            self._world.fail("a fenced driver publishes nothing", f"epoch {epoch} by {record.generation}")
+            self._world.fail(Promise.FENCED_PUBLISHES_NOTHING, f"epoch {epoch} by {record.generation}")
         self._check_fence("publish", name.path)
         if not self._world.state.contains(_PREFIX + record.manifest.path):
-            self._world.fail("no referenced object is missing", f"{record.manifest.path} of epoch {epoch}")
+            self._world.fail(Promise.REFERENCES_EXIST, f"{record.manifest.path} of epoch {epoch}")
         manifest = self._objects.read_manifest(record)
         found = PublishedEpoch(manifest, frozenset((name.path, record.manifest.path, *self._needs(manifest))))
         self._check_sequence(epoch, found)
@@ -265,26 +266,26 @@ class Monitor:
 
     def _check_there(self, path: str, epoch: Epoch) -> None:
         if not self._world.state.contains(_PREFIX + path):
-            self._world.fail("no referenced object is missing", f"{path} of epoch {epoch}")
+            self._world.fail(Promise.REFERENCES_EXIST, f"{path} of epoch {epoch}")
 
     def _check_sequence(self, epoch: Epoch, found: PublishedEpoch) -> None:
         before = self.published.get(Epoch(epoch - 1)) if epoch > 1 else None
         if epoch > 1 and before is None:
-            self._world.fail("epochs are published one after another", f"epoch {epoch} without {epoch - 1}")
+            self._world.fail(Promise.EPOCHS_IN_SEQUENCE, f"epoch {epoch} without {epoch - 1}")
         watermark_us = None if before is None else self._world.job.source_watermark_us(before.offset)
         if found.manifest.watermark_us != watermark_us:
             stated = f"{found.manifest.watermark_us} in epoch {epoch} instead of {watermark_us}"
-            self._world.fail("the watermark follows from the rows of earlier epochs", stated)
+            self._world.fail(Promise.WATERMARK_FROM_EARLIER_ROWS, stated)
         if before is None:
             return
         if found.offset < before.offset:
-            self._world.fail("offsets never go back", f"{found.offset} after {before.offset}")
+            self._world.fail(Promise.OFFSETS_ADVANCE, f"{found.offset} after {before.offset}")
         if _parallelism(found.manifest) != _parallelism(before.manifest):
             self._world.counts["rescaled"] += 1
 
     def _on_commit_marker(self, name: ObjectName) -> None:
         if name.epoch is not None and name.epoch >= self.oldest and name.epoch not in self.published:
-            self._world.fail("nothing is committed before it is published", name.path)
+            self._world.fail(Promise.COMMIT_AFTER_PUBLISHING, name.path)
 
     def _on_output(self, sink_id: str, path: str, data: bytes, before: bytes | None) -> None:
         """New output: every row of it is expected, and none is there twice."""
@@ -292,7 +293,7 @@ class Monitor:
             return
         if before is not None:
             if before != data:
-                self._world.fail("a file of output is never changed", path)
+                self._world.fail(Promise.OUTPUT_IMMUTABLE, path)
             return
         self._check_fence("commit", path)
         self._visible[sink_id][path] = output_rows(self._world, data)
@@ -306,7 +307,7 @@ class Monitor:
             if surplus:
                 row, times = next(iter(surplus.items()))
                 self._world.fail(
-                    "no row of output is twice, early or made up",
+                    Promise.NO_SURPLUS_OUTPUT,
                     f"{dict(row)} {found[row]} times in {offset} rows ({times} too many), last in {path}",
                 )
 

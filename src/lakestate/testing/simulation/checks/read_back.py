@@ -14,8 +14,8 @@ from lakestate.job.state_backend import StateBackend
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import state_tables
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.tables.global_keyed.view import GlobalKeyedView
 from lakestate.tables.manager import TableManager
+from lakestate.testing.operator_harness import view_rows
 from lakestate.testing.simulation.cluster.engine import JOB_ID
 from lakestate.testing.simulation.cluster.process import Process, SimulatedBackend
 from lakestate.testing.simulation.cluster.world import World
@@ -40,18 +40,11 @@ def read_state(job: SimulatedJob, backend: StateBackend, epoch: Epoch, paralleli
         task = TaskInfo(JOB_ID, job.operator_id, index, parallelism)
         manager = TableManager.load(task, tables, backend, epoch)
         context = OperatorContext(task, epoch.next(), manager.watermark_us, manager, declared)
-        for name in declared:
-            rows = _rows_of(context.view(name), index)
-            found.setdefault(name, []).extend(rows)
+        for name, table in declared.items():
+            # Every subtask has all rows of a replicated table: one of them is enough.
+            if index == 0 or not table.table_type.is_replicated:
+                found.setdefault(name, []).extend(view_rows(context.view(name)))
     return found
-
-
-def _rows_of(view: Any, index: int) -> Rows:
-    if isinstance(view, GlobalKeyedView):
-        # Replicated: every subtask has all entries.
-        return [{"key": key, "value": value} for key, value in view.items()] if index == 0 else []
-    scanned = view.scan() if hasattr(view, "scan") else view.by_time.scan()
-    return [row for batch in scanned for row in batch.to_pylist()]
 
 
 def row_difference(job: SimulatedJob, found: Sequence[Row], expected: Sequence[Row]) -> str | None:

@@ -22,6 +22,7 @@ from lakestate.testing.simulation.cluster.engine import JOB_ID, SOURCE, Cluster,
 from lakestate.testing.simulation.cluster.process import HOUR_MS, ActorExecutor, Process, SimulatedBackend
 from lakestate.testing.simulation.cluster.scheduler import Actor
 from lakestate.testing.simulation.cluster.world import World
+from lakestate.testing.simulation.promises import Promise
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.stores.objects import SimulatedObjects
 
@@ -73,10 +74,10 @@ class Driver:
                 self._run_epoch()
             self._driver.stop()
         except FencedError as fenced:
-            self._world.note(f"{self._process.name} is fenced: {fenced}")
+            self._world.note(f"{self._process.name} is fenced: {fenced}", is_turning_point=True)
             self._world.counts["drivers fenced"] += 1
             if not self._world.monitor.is_overtaken(self._process):
-                self._world.fail("only a driver that was overtaken is fenced", fenced)
+                self._world.fail(Promise.ONLY_OVERTAKEN_FENCED, fenced)
             raise
         except Exception as error:
             self._world.check_error(self._process, error, is_older=self._version < self._world.newest_version)
@@ -117,7 +118,7 @@ def run_supervisor(world: World) -> None:
         if not driver.done:
             world.counts["two drivers"] += 1
     world.faults.is_on = False
-    world.note("from here on nothing goes wrong any more")
+    world.note("no more faults from here on", is_turning_point=True)
     for number in range(scenario.drivers + 1, scenario.drivers + LAST_STARTS_MAX):
         driver = world.scheduler.spawn(f"driver {number}", Driver(world, number).run)
         world.scheduler.wait(lambda: driver.done, 20 * HOUR_MS)  # noqa: B023 - used at once
@@ -128,7 +129,7 @@ def run_supervisor(world: World) -> None:
         if scenario.loses_part and isinstance(driver.error, NotFoundError | CorruptionError | ValueError):
             world.counts[REFUSED] += 1
             return
-    world.fail("a job that nothing disturbs comes to its end", driver.error)
+    world.fail(Promise.JOB_FINISHES, driver.error)
 
 
 def _wait_impatiently(world: World, driver: Actor) -> None:
@@ -190,13 +191,13 @@ def run_reader(world: World, number: int) -> None:
             for table, want in (world.job.state(rows, promised.manifest.watermark_us) or {}).items():
                 difference = row_difference(world.job, found[table], want)
                 if difference:
-                    world.fail("a reader sees exactly the epoch", f"{table} of {epoch}: {difference}")
+                    world.fail(Promise.READER_SEES_EPOCH, f"{table} of {epoch}: {difference}")
             world.counts["reads"] += 1
     except (NotFoundError, CorruptionError) as gone:
         world.note(f"{process.name}: {gone}")
         # What is retained now was so all the time.
         if epoch in monitor.retained_epochs():
-            world.fail("a retained epoch can be read", gone)
+            world.fail(Promise.RETAINED_READABLE, gone)
     except Exception as error:  # noqa: BLE001 - judged
         world.check_error(process, error, is_zombie=True)
 

@@ -111,7 +111,7 @@ class Cluster:
         world = self._world
         if world.faults.should_happen(world.faults.rates.superseded):
             again = int(world.work.random() * stage.parallelism)
-            world.note(f"subtask {again} had completed and is run again")
+            world.note(f"subtask {again} had completed and is run again", is_turning_point=True)
             world.counts["superseded"] += 1
             old = stage.outputs.pop(again)
             self._run_stage(stage, plan, lambda process: self._first_stage(process))

@@ -68,7 +68,7 @@ class Process:
         """Die."""
         self.crashed = True
         self.world.crashes += 1
-        self.world.note(f"{self.name} dies {moment}")
+        self.world.note(f"{self.name} dies {moment}", is_turning_point=True)
         return SimulatedCrash(moment)
 
     def call(

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.cluster.process import LATE_MS, Process
 from lakestate.testing.simulation.cluster.scheduler import Scheduler
 from lakestate.testing.simulation.faults import FaultKind, FaultPlan, Script
+from lakestate.testing.simulation.promises import BrokenPromiseError, Promise
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.scenario import Scenario
 from lakestate.testing.simulation.stores.store import SimulatedStore
@@ -32,12 +34,17 @@ FOREIGN = "neighbour/part-0123456789ab-0000000001-00000-foreign.json"
 """An object and an upload of somebody else, in every store."""
 
 
-class BrokenPromiseError(AssertionError):
-    """A promise was broken."""
+@dataclass(frozen=True, slots=True)
+class TraceEvent:
+    """One line of a trace."""
 
-    def __init__(self, promise: str, found: object) -> None:
-        super().__init__(f"{promise}: {found}")
-        self.promise = promise
+    time_ms: int
+    text: str
+    is_turning_point: bool
+    """True for faults, deaths and the like: what explains how a history went."""
+
+    def __str__(self) -> str:
+        return f"{self.time_ms % 10**9:>9} {self.text}"
 
 
 class World:
@@ -77,7 +84,7 @@ class World:
         self.violation: BrokenPromiseError | None = None
         self.newest_version = 1
         """Of the state, among all drivers that were started."""
-        self.trace: list[str] | None = [] if traced else None
+        self.trace: list[TraceEvent] | None = [] if traced else None
         self._caches = Path(tempfile.mkdtemp(prefix="lakestate-simulation-")) if scenario.is_cached else None
 
     def close(self) -> None:
@@ -85,10 +92,10 @@ class World:
         if self._caches is not None:
             shutil.rmtree(self._caches, ignore_errors=True)
 
-    def note(self, event: str) -> None:
-        """Write an event down, if a trace is kept."""
+    def note(self, text: str, *, is_turning_point: bool = False) -> None:
+        """Add an event to the trace, if one is kept."""
         if self.trace is not None:
-            self.trace.append(f"{self.scheduler.now_ms % 10**9:>9} {event}")
+            self.trace.append(TraceEvent(self.scheduler.now_ms, text, is_turning_point))
 
     def note_call(self, process: Process, operation: Operation, path: str, fault: FaultKind | None) -> None:
         """A store call begins."""
@@ -97,15 +104,16 @@ class World:
             self.counts[fault.name.lower()] += 1
         if self.trace is not None:
             suffix = "" if fault is None else f"  ** {fault.value}"
-            self.note(f"{process.name:<12} {operation.value} {path}{suffix}")
+            text = f"{process.name:<12} {operation.value} {path}{suffix}"
+            self.note(text, is_turning_point=fault is not None)
         if self.steps > STEPS_MAX:
-            self.fail("the job makes no progress", f"{STEPS_MAX} store calls and no end")
+            self.fail(Promise.PROGRESS, f"{STEPS_MAX} store calls and no end")
 
-    def fail(self, promise: str, found: object) -> None:
+    def fail(self, promise: Promise, found: object, cause: BaseException | None = None) -> None:
         """A promise is broken: remember the first, and end the run."""
         if self.violation is None:
-            self.violation = BrokenPromiseError(promise, found)
-            self.note(f"VIOLATION {promise}: {found}")
+            self.violation = BrokenPromiseError(promise, found, cause)
+            self.note(f"VIOLATION {promise.value}: {found}", is_turning_point=True)
         self.scheduler.stop()
 
     def check_error(
@@ -121,9 +129,9 @@ class World:
 
         A driver of older code that overslept, and took the job from newer code, must refuse its state.
         """
-        self.note(f"{process.name} ends: {type(error).__name__}: {error}")
+        self.note(f"{process.name} ends: {type(error).__name__}: {error}", is_turning_point=True)
         if not isinstance(error, LakestateError):
-            self.fail("an error that nobody meant", f"{process.name}: {type(error).__name__}: {error}")
+            self.fail(Promise.ERRORS_ARE_OURS, f"{process.name}: {type(error).__name__}: {error}", error)
         is_stuck = isinstance(error, CorruptionError | IncompatibleStateError)
         # Work beside the stream may find that somebody was faster; it is done again.
         is_stuck |= isinstance(error, ConflictError) and not is_beside
@@ -132,7 +140,7 @@ class World:
         is_excused = is_zombie or self.scenario.loses_part or self.monitor.is_overtaken(process)
         is_excused |= is_older and isinstance(error, IncompatibleStateError)
         if is_stuck and not is_excused:
-            self.fail("the driver that has the job cannot go on", f"{process.name}: {error}")
+            self.fail(Promise.DRIVER_CONTINUES, f"{process.name}: {error}", error)
 
     def cache_of(self, host: str) -> RunCache | None:
         """The run cache of a host."""
@@ -140,7 +148,7 @@ class World:
 
     def lose_host(self, host: str) -> None:
         """A host dies: its processes, and its cache."""
-        self.note(f"{host} is lost")
+        self.note(f"{host} is lost", is_turning_point=True)
         for process in self.processes:
             if process.host == host and not process.crashed:
                 process.crash(f"with {host}")
@@ -154,7 +162,8 @@ class World:
         def arrive() -> None:
             # While the caller still looks around, or long after it has gone.
             self.scheduler.sleep(1 + int(self.work.random() * self.work.choice(LATE_MS)))
-            self.note(f"{process.name:<12} {operation.value} {path}  ** arrives late")
+            text = f"{process.name:<12} {operation.value} {path}  ** arrives late"
+            self.note(text, is_turning_point=True)
             try:
                 act()
             except LakestateError as refused:

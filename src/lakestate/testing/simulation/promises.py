@@ -1,0 +1,62 @@
+"""Everything that a simulated run must keep to, and the error that ends a run that does not."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Promise(Enum):
+    """What holds in every run. The value is what a report says."""
+
+    # Publication and fencing
+    GENERATIONS_RISE = "generations only rise"
+    FENCED_CHANGES_NOTHING = "a fenced driver changes nothing"
+    FENCED_PUBLISHES_NOTHING = "a fenced driver publishes nothing"
+    ONLY_OVERTAKEN_FENCED = "only a driver that was overtaken is fenced"
+    EPOCHS_IN_SEQUENCE = "epochs are published one after another"
+    OFFSETS_ADVANCE = "offsets never go back"
+    WATERMARK_FROM_EARLIER_ROWS = "the watermark follows from the rows of earlier epochs"
+    COMMIT_AFTER_PUBLISHING = "nothing is committed before it is published"
+
+    # State
+    EPOCH_RESTORABLE = "every retained epoch can be restored"
+    STATE_EXACT = "every retained epoch has exactly the oracle's state"
+    READER_SEES_EPOCH = "a reader sees exactly the epoch"
+    RETAINED_READABLE = "a retained epoch can be read"
+    WRITTEN_READABLE = "what is written can be read"
+    FINAL_READABLE = "what is stored at the end can be read"
+    NAMES_IMMUTABLE = "a name is never used for two contents"
+    REFERENCES_EXIST = "no referenced object is missing"
+
+    # Retention
+    NEEDED_NOT_DELETED = "no object that a retained epoch needs is deleted"
+    TAG_KEEPS_EPOCH = "a tag that was acknowledged keeps its epoch"
+    BOUNDARY_ADVANCES = "the retention boundary only advances"
+    BOUNDARY_PUBLISHED = "the retention boundary is a published epoch"
+    POLICY_KEPT = "as many epochs are kept as the policy says"
+    RETENTION_WORKS = "retention never refuses"
+    UNNEEDED_COLLECTED = "what no epoch needs is collected"
+    FOREIGN_UNTOUCHED = "nothing of another job is touched"
+
+    # Output
+    NO_SURPLUS_OUTPUT = "no row of output is duplicated, early or invented"
+    OUTPUT_COMPLETE = "output has every row exactly once"
+    OUTPUT_MATCHES_STATE = "state and output are of the same attempts"
+    OUTPUT_IMMUTABLE = "a file of output is never changed"
+    OUTPUT_NOT_DELETED = "output that readers see is never deleted"
+    UPLOADS_CLOSED = "no upload stays open"
+
+    # Progress
+    ERRORS_ARE_OURS = "processes fail only with errors of this package"
+    DRIVER_CONTINUES = "the driver that holds the job can continue"
+    PROGRESS = "the job makes progress"
+    JOB_FINISHES = "a job without further faults finishes"
+
+
+class BrokenPromiseError(AssertionError):
+    """A promise was broken. `cause` is the error that showed it, if there was one."""
+
+    def __init__(self, promise: Promise, found: object, cause: BaseException | None = None) -> None:
+        super().__init__(f"{promise.value}: {found}")
+        self.promise = promise
+        self.cause = cause or (found if isinstance(found, BaseException) else None)
