@@ -50,13 +50,12 @@ def test_the_page_on_state_tables_runs_from_definition_to_duckdb(tmp_path: Path)
 def test_the_tags_of_the_page_on_operations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     backend = ls.ParquetBackend(f"file://{tmp_path}", cache_dir=tmp_path / "cache")
     table = ls.KeyedTable("t", key="k bigint", value="n bigint")
-    tables = ls.TableManager.load(ls.TaskInfo("totals", "op"), [table], backend, restore_from=None)
+    tables = ls.TableManager.load(ls.TaskInfo("bid-counts", "op"), [table], backend, restore_from=None)
     done = tables.checkpoint(epoch=1, min_epoch=1, watermark=None, then_stop=False)
-    backend.write_checkpoint_metadata("totals", 1, [done])
-    code = blocks("operations.md", "Tags")[0].replace("s3://bucket/checkpoints", f"file://{tmp_path}")
-    exec(code, {"ls": ls})
+    backend.write_checkpoint_metadata("bid-counts", 1, [done])
+    exec(blocks("operations.md", "Tags")[0], {"backend": backend})
     assert "name='before-sale', epoch=Epoch(1)" in capsys.readouterr().out
-    assert backend.tags("totals") == ()
+    assert backend.tags("bid-counts") == ()
 
 
 def test_a_checkpoint_is_read_by_pyarrow_and_duckdb_alone(tmp_path: Path) -> None:
