@@ -1,8 +1,8 @@
-"""One million inserts into a global keyed table and their checkpoint, against doing it by hand.
+"""One million inserts into a global keyed table and their checkpoint, against the same work by hand.
 
-By hand: encode the same pairs with msgspec, write the same Parquet, upload; once from two lists, and
-once from a dict that is filled first, as anything that answers `get` must. In the same run, in turns,
-because the machine's speed varies; the ratios are the medians of the turns.
+By hand: encode the same pairs with msgspec, write the same Parquet, upload; once from two lists, and once
+from a dict that is filled first, as `get` requires. Both run in turns in the same run, because the
+machine's speed varies; the ratios are the medians of the turns.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def by_hand(keys: list[Any], values: list[Any]) -> None:
     context().objects.store.put("by-hand.parquet", memoryview(data).cast("B"))
 
 
-def measured(work: Callable[[], None]) -> tuple[float, float]:
-    """Seconds on the clock, and of the processor: the latter says more on a machine that is shared."""
+def measure_seconds(work: Callable[[], None]) -> tuple[float, float]:
+    """Wall-clock seconds and processor seconds: the latter are more reliable on a shared machine."""
     gc.collect()
     clock, processor = time.perf_counter(), time.process_time()
     work()
@@ -86,7 +86,7 @@ def measure(name: str, keys: list[Any], values: list[Any], value_type: type) -> 
         lambda: by_hand(keys, values),
         lambda: by_hand_from_a_dict(keys, values),
     ]
-    turns = [[measured(work) for work in works] for _ in range(TURNS)]
+    turns = [[measure_seconds(work) for work in works] for _ in range(TURNS)]
     print(f"{name}, ratio to by hand from lists (aim: at most {LIMIT}), and from a dict:")
     for kind, label in enumerate(["clock", "processor"]):
         seconds = [[contender[kind] for contender in turn] for turn in turns]

@@ -1,4 +1,4 @@
-"""A `KeyedTable` epoch against its floor, over the size of the state. Ratios of one run.
+"""An epoch of a `KeyedTable` against its floor, for several sizes of state. All ratios are of one run.
 
 python -m benchmarks keyed
 """
@@ -60,21 +60,22 @@ def restore(folder: Path, keys: int = 5_000_000) -> None:
     The cache is filled beside the first lookups. A round begins when that is over, as the only
     restore of a process does.
     """
-    _filled(folder, keys)
+    _fill(folder, keys)
     files = [str(path) for path in (folder / "store").rglob("*.parquet")]
     read_ms = _median_ms(lambda: [pq.read_table(file) for file in files], 3)
     asked = pa.table({"user": [1, 2, 3]})
 
-    def restored(cache: Path) -> None:
+    def restore(cache: Path) -> None:
         tables = ls.TableManager.load(TASK, [TABLE], _backend(folder, cache), restore_from=1)
-        assert tables.keyed("totals").get(asked).column(0).to_pylist() == [1, 2, 3]
+        found = tables.keyed("totals").get(asked).column(0).to_pylist()
+        assert found == [1, 2, 3]
 
     cold = []
     for number in range(3):
-        cold.append(_median_ms(lambda: restored(folder / f"cold-{number}"), 1))  # noqa: B023
+        cold.append(_median_ms(lambda: restore(folder / f"cold-{number}"), 1))  # noqa: B023
         _wait_for_writers()
     cold_ms = statistics.median(cold)
-    warm_ms = _median_ms(lambda: restored(folder / "cold-0"), 5)
+    warm_ms = _median_ms(lambda: restore(folder / "cold-0"), 5)
     print(f"restore of {keys:,} keys and a first lookup:")
     print(f"  reading the Parquet with pyarrow: {read_ms:.0f} ms")
     print(f"  cold: {cold_ms:.0f} ms, ratio {cold_ms / read_ms:.2f} (aim: at most 1.5)")
@@ -109,7 +110,7 @@ def _private_kb() -> int:
     return int(lines["Anonymous"][1])
 
 
-def _filled(folder: Path, keys: int) -> None:
+def _fill(folder: Path, keys: int) -> None:
     tables = ls.TableManager.load(TASK, [TABLE], _backend(folder, folder / "cache"), restore_from=None)
     users = np.arange(keys)
     tables.keyed("totals").put(pa.table({"user": users, "n": users, "spend": users * 1.5}))
@@ -123,7 +124,7 @@ def _backend(folder: Path, cache: Path) -> ls.ParquetBackend:
 
 
 def _epoch_ms(folder: Path, keys: int) -> tuple[float, float, float, float]:
-    _filled(folder, keys)
+    _fill(folder, keys)
     rng = np.random.default_rng(1)
     rounds = []
     for number in range(ROUNDS + 2):
@@ -186,7 +187,7 @@ def _median_ms(work: Callable[[], object], rounds: int) -> float:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case [size, folder]:
-            _filled(Path(folder), int(size))
+            _fill(Path(folder), int(size))
         case [size]:
             _memory_of_one_epoch(int(size))
         case _:

@@ -43,7 +43,7 @@ def manifest(parallelism: int) -> Manifest:
 
 
 def best_ms(act: Callable[[], object]) -> float:
-    """Processor time of the fastest of some rounds: the machine may be doing other things too."""
+    """Processor time of the fastest of several rounds: the machine may be doing other work too."""
     times = []
     for _ in range(ROUNDS):
         start = time.process_time()

@@ -1,7 +1,7 @@
 """How much memory an open Parquet file takes: a row group, its encoded form, and the parts in flight.
 
-Rows are written to one file and to four at once, each several times as large as its row group, as
-uploads in parts. What a further file adds at the peak must not depend on how large the file grows.
+Rows are written to one file and to four at once, as multipart uploads; each file is several times as large
+as its row group. What another file adds to the peak must not depend on how large the file grows.
 
     python -m benchmarks sink_memory
 """
@@ -30,7 +30,7 @@ SAMPLE_S = 0.002
 
 
 def main() -> None:
-    # A row group as rows and as bytes, which are fewer, and each thread's part.
+    # A row group as rows and as encoded bytes, which are fewer, and one part per thread.
     bound = 2 * ROW_GROUP_BYTES + THREADS * PART_BYTES
     for row_groups in (3, 9):
         one, several = peak_bytes(1, row_groups), peak_bytes(FILES, row_groups)
@@ -44,12 +44,12 @@ def main() -> None:
 
 
 def peak_bytes(files: int, row_groups: int) -> int:
-    """In a process of its own: memory that was freed is not always given back."""
+    """Measure in a separate process: freed memory is not always returned."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_written, files, row_groups).result()
+        return pool.submit(_measure_growth, files, row_groups).result()
 
 
-def _written(files: int, row_groups: int) -> int:
+def _measure_growth(files: int, row_groups: int) -> int:
     random = np.random.default_rng(7)
     rows = pa.record_batch({"id": np.arange(1 << 17), "amount": random.random(1 << 17)})
     with tempfile.TemporaryDirectory() as folder:
@@ -59,8 +59,8 @@ def _written(files: int, row_groups: int) -> int:
         with _Peak() as peak:
             for _ in range(row_groups * ROW_GROUP_BYTES // rows.nbytes):
                 for writer, destination in opened:
-                    # Rows of their own, as they come from Spark.
-                    writer.add_batch_data(pa.RecordBatch.from_arrays(_copied(rows), schema=rows.schema))
+                    # A copy of the rows, because Spark delivers new ones for every batch.
+                    writer.add_batch_data(pa.RecordBatch.from_arrays(_copy_columns(rows), schema=rows.schema))
                     destination.accept(writer)
             for _, destination in opened:
                 destination.checkpoint()
@@ -68,12 +68,12 @@ def _written(files: int, row_groups: int) -> int:
     return peak.grown_bytes
 
 
-def _copied(rows: pa.RecordBatch) -> list[pa.Array]:
+def _copy_columns(rows: pa.RecordBatch) -> list[pa.Array]:
     return [pa.array(column.to_numpy().copy()) for column in rows.columns]
 
 
 class _Peak:
-    """How far this process grows while it works, looked at from a thread."""
+    """How far this process grows while it works, sampled by a thread."""
 
     def __enter__(self) -> _Peak:
         self._process = psutil.Process(os.getpid())

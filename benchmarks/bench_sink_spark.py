@@ -1,8 +1,8 @@
 """The filesystem sink in a Spark stream against Spark's own Parquet file sink, in one run.
 
-All read the same Parquet files, one file per epoch, on `local[2]`, and write with the same codec at the
-same level. Rounds alternate; times are medians over epochs without the first two of a round. Processor
-time, of the JVM and of all Python processes, is given beside them: other work on the machine changes it less.
+All contenders read the same Parquet files, one file per epoch, on `local[2]`, and write with the same codec
+at the same level. Rounds alternate; times are medians over epochs without the first two of a round. The
+processor time of the JVM and all Python processes is also given: other work on the machine affects it less.
 
     python -m benchmarks sink_spark
 """
@@ -41,14 +41,14 @@ SCHEMA = "id bigint, user string, amount double, ts timestamp, country string"
 POLL_S = 0.03
 CPU_SAMPLE_S = 0.1
 ZSTD_LEVEL = 3
-"""What Spark writes with."""
+"""The level that Spark uses."""
 
 Run = Callable[[SparkSession, Path, Path, str], "Times"]
-"""From session, input, a new folder and codec to what the epochs took."""
+"""Takes a session, the input, a new folder and a codec. Returns how long the epochs took."""
 
 
 class Times:
-    """When epochs ended, by the clock and in processor time of everything that this process started."""
+    """When epochs ended, in wall-clock time and in processor time of all processes that this one started."""
 
     def __init__(self) -> None:
         self._ends: list[tuple[float, float]] = []
@@ -58,7 +58,7 @@ class Times:
         self._thread.start()
 
     def epoch_ended(self) -> None:
-        self._look()
+        self._sample()
         self._ends.append((time.perf_counter(), sum(self._seconds.values())))
 
     def stop(self) -> Times:
@@ -68,21 +68,21 @@ class Times:
 
     @property
     def clock_ms(self) -> list[float]:
-        """Of each epoch after the first ones."""
+        """The duration of each epoch after the first ones."""
         return [(end[0] - start[0]) * 1000 for start, end in pairwise(self._ends[WARM_UP - 1 :])]
 
     @property
     def cpu_ms(self) -> float:
-        """Of an epoch after the first ones, on average."""
+        """The average processor time of an epoch after the first ones."""
         first, last = self._ends[WARM_UP - 1], self._ends[-1]
         return (last[1] - first[1]) * 1000 / (len(self._ends) - WARM_UP)
 
     def _watch(self) -> None:
-        # A worker that ends takes its processor time with it: it is looked at before.
+        # The processor time of a worker that has ended cannot be read, so keep the last value.
         while not self._done.wait(CPU_SAMPLE_S):
-            self._look()
+            self._sample()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):
                 used = process.cpu_times()
@@ -105,7 +105,7 @@ def large_epochs(spark: SparkSession, folder: Path, codec: str) -> None:
     found: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     cpu: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     for number in range(ROUNDS):
-        # Whoever comes later may find a busier disk, or a JVM that is warmer.
+        # A later contender may find a busier disk, or a warmer JVM.
         for name in sorted(CONTENDERS, reverse=number % 2 == 1):
             times = CONTENDERS[name](spark, folder / "large", folder / f"{codec}-{number}-{name}", codec)
             found[name] += times.clock_ms
@@ -209,7 +209,7 @@ def _input(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def _write_input(folder: Path, files: int, rows: int) -> None:
-    """Keys, text, numbers and times, as an event stream has them."""
+    """Keys, text, numbers and times, as in an event stream."""
     folder.mkdir(parents=True)
     for number in range(files):
         random = np.random.default_rng(number)

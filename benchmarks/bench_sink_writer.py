@@ -1,8 +1,8 @@
 """The resumable Parquet writer against a plain `pq.ParquetWriter`: the same batches, the same options.
 
-The resumable one makes a checkpoint every 250,000 rows, and goes on from it as another process would.
+The resumable writer makes a checkpoint every 250,000 rows, and continues from it as another process would.
 By default it keeps the rows of small epochs for a larger row group, which is less work than the plain
-writer does; so it is also measured with the very row groups of the plain one, and that ratio counts.
+writer does. So it is also measured with the same row groups as the plain one, and that ratio is the result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RATIO_MAX = 1.15
 
 
 def batches() -> list[pa.RecordBatch]:
-    """Keys, text, numbers and times, as an event stream has them."""
+    """Keys, text, numbers and times, as in an event stream."""
     random = np.random.default_rng(7)
     count = EPOCHS * EPOCH_ROWS
     rows = pa.record_batch(
@@ -52,7 +52,7 @@ def plain(root: Path, rows: list[pa.RecordBatch]) -> None:
 
 
 def resumable(root: Path, rows: list[pa.RecordBatch], kept: int | str = KEPT_ROW_BYTES_DEFAULT) -> None:
-    """Encoding and decoding the checkpoint is part of it; syncing the disk is, too."""
+    """Write with checkpoints. Encoding and decoding them, and syncing the disk, are included."""
     settings, schema = ParquetSettings("zstd"), rows[0].schema
     writer = ParquetLocalWriter(
         root, "hidden.parquet", "final.parquet", schema, settings, kept_row_bytes=kept
@@ -68,10 +68,10 @@ def resumable(root: Path, rows: list[pa.RecordBatch], kept: int | str = KEPT_ROW
     writer.close()
 
 
-def timed(
+def measure_seconds(
     write: Callable[[Path, list[pa.RecordBatch]], None], rows: list[pa.RecordBatch]
 ) -> tuple[float, float]:
-    """Seconds by the clock, and seconds of CPU, which other work on the machine changes less."""
+    """Wall-clock seconds and CPU seconds, which other work on the machine affects less."""
     with tempfile.TemporaryDirectory() as folder:
         clock, cpu = time.perf_counter(), time.process_time()
         write(Path(folder), rows)
@@ -89,9 +89,9 @@ def main() -> None:
     rows = batches()
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTENDERS}
     for number in range(ROUNDS):
-        # Whoever comes later may find a busier disk.
+        # A later contender may find a busier disk.
         for name in sorted(CONTENDERS, reverse=number % 2 == 1):
-            found[name].append(timed(CONTENDERS[name], rows))
+            found[name].append(measure_seconds(CONTENDERS[name], rows))
     print(f"{EPOCHS * EPOCH_ROWS:,} rows, a checkpoint every {EPOCH_ROWS:,}, best of {ROUNDS}:")
     best = {name: [min(column) for column in zip(*times, strict=True)] for name, times in found.items()}
     for name, (clock, cpu) in best.items():

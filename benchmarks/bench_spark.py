@@ -1,4 +1,4 @@
-"""Running count and sum per key on Spark: Lakestate, Spark's own state, and the bare job. One run.
+"""Running count and sum per key on Spark: Lakestate, Spark's own state, and the bare job, in one run.
 
 All contenders read the same Parquet files, one file per epoch, on `local[2]`. Times are medians over
 epochs without the first two. `transformWithState` is measured on a size that it can finish.
@@ -80,7 +80,7 @@ def large_epochs(spark: SparkSession, folder: Path, epochs: int = 9, rows: int =
     _write_input(folder / "in", epochs, rows, keys=2_000_000)
     floor_ms = _median(_bare(spark, folder, SUBTASKS))
     ours, bytes_ours = _lakestate(spark, folder, SUBTASKS)
-    aggregated, bytes_spark = _aggregated(spark, folder)
+    aggregated, bytes_spark = _run_aggregation(spark, folder)
     ours_ms, spark_ms = _median(ours), _median(aggregated)
     print(f"{rows:,} rows per epoch, 2,000,000 keys, {SUBTASKS} subtasks:")
     for label, ms in (
@@ -132,11 +132,11 @@ def restart(spark: SparkSession, folder: Path, keys: int = 5_000_000) -> None:
     """Time from `start()` to the end of one epoch of a few rows, with all keys in state."""
     _write_input(folder / "in", 5, keys // 5, keys=keys, distinct=True)
     _lakestate(spark, folder, SUBTASKS)
-    _aggregated(spark, folder)
+    _run_aggregation(spark, folder)
     _write_input(folder / "in", 1, 1000, keys=keys, first=5)
     shutil.rmtree(folder / "cache")
     cold_s = _seconds(lambda: _lakestate(spark, folder, SUBTASKS))
-    rocks_s = _seconds(lambda: _aggregated(spark, folder))
+    rocks_s = _seconds(lambda: _run_aggregation(spark, folder))
     _write_input(folder / "in", 1, 1000, keys=keys, first=6)
     warm_s = _seconds(lambda: _lakestate(spark, folder, SUBTASKS))
     print(f"restart with {keys:,} keys to the end of an epoch of 1,000 rows:")
@@ -162,7 +162,7 @@ def _input(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def _bare(spark: SparkSession, folder: Path, subtasks: int) -> list[float]:
-    """The same routing, and nothing but counting behind it."""
+    """The same routing, followed only by counting."""
     ends: list[float] = []
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -180,7 +180,7 @@ def _bare(spark: SparkSession, folder: Path, subtasks: int) -> list[float]:
 
 
 def _lakestate(spark: SparkSession, folder: Path, subtasks: int) -> tuple[list[float], float]:
-    """Times between the ends of epochs, and the bytes of state that an epoch wrote on average."""
+    """Times between the ends of epochs, and the average bytes of state that an epoch wrote."""
     ends: list[float] = []
 
     class Ends:
@@ -201,18 +201,18 @@ def _lakestate(spark: SparkSession, folder: Path, subtasks: int) -> tuple[list[f
     )
 
 
-def _aggregated(spark: SparkSession, folder: Path) -> tuple[list[float], float]:
-    def built(frame: DataFrame) -> DataFrame:
+def _run_aggregation(spark: SparkSession, folder: Path) -> tuple[list[float], float]:
+    def aggregate(frame: DataFrame) -> DataFrame:
         return frame.groupBy("user").agg(sf.count("*").alias("n"), sf.sum("amount").alias("spend"))
 
-    times = _native(spark, folder, "aggregated", built)
+    times = _native(spark, folder, "aggregated", aggregate)
     return times, _bytes(folder / "aggregated" / "state") / max(1, len(times))
 
 
 def _native(
-    spark: SparkSession, folder: Path, name: str, built: Callable[[DataFrame], DataFrame]
+    spark: SparkSession, folder: Path, name: str, build: Callable[[DataFrame], DataFrame]
 ) -> list[float]:
-    writer = built(_input(spark, folder)).writeStream.format("noop").outputMode("update")
+    writer = build(_input(spark, folder)).writeStream.format("noop").outputMode("update")
     writer = writer.option("checkpointLocation", str(folder / name))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()

@@ -1,4 +1,4 @@
-"""The Spark session of the benchmarks: everything on this machine, on two cores."""
+"""The Spark session of the benchmarks: local, on two cores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = {
 
 
 def local_spark(settings: dict[str, str] | None = None) -> SparkSession:
-    """A session whose Python workers find this repository."""
+    """A session whose Python workers can import this repository."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
     session = SparkSession.builder.master("local[2]").config(map=SETTINGS | (settings or {})).getOrCreate()

@@ -1,7 +1,7 @@
-"""Running totals per bidder over a stream of auction bids: a whole pipeline, to copy from.
+"""Running totals per bidder over a stream of auction bids: a complete pipeline to copy from.
 
-`.venv/bin/python examples/bidder_totals.py /tmp/bidder-totals` runs it. Kill it at any moment and run it
-again: it goes on after its last published epoch, and no bid is lost or counted twice.
+Run it with `.venv/bin/python examples/bidder_totals.py /tmp/bidder-totals`. Kill it at any moment and run
+it again: it continues after its last published epoch, and no bid is lost or counted twice.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from lakestate.spark.auction_source import AuctionDataSource
 
 
 class BidderTotals(ls.Operator):
-    """How many bids each bidder made, and the sum of their prices; yields the totals that changed."""
+    """Counts the bids of each bidder and sums their prices. Yields the totals that changed."""
 
     input = "bidder bigint, price bigint"
     output = "bidder bigint, bids bigint, cents bigint"
     totals = ls.KeyedTable(key="bidder bigint", value="bids bigint, cents bigint")
 
     def process_batch(self, batch: pa.RecordBatch, ctx: ls.OperatorContext) -> Iterator[pa.Table]:
-        """Add a batch of bids to the totals: whole columns at a time, no loop over rows."""
+        """Add a batch of bids to the totals, whole columns at a time."""
         new = pa.table(batch).group_by("bidder").aggregate([("price", "count"), ("price", "sum")])
-        old = ctx.totals.get(new)  # row by row as asked; null where a bidder is new
+        old = ctx.totals.get(new)  # one row per row of `new`; null if a bidder is new
         rows = pa.table(
             {
                 "bidder": new["bidder"],
@@ -62,9 +62,9 @@ def bid_stream(spark: SparkSession, seed: int, rows: int, rows_per_batch: int) -
 
 
 def local_spark() -> SparkSession:
-    """Spark in this process, on two cores, without its noise."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # Python workers need the packages of this one
-    # The second compiler of the JVM pays off after minutes; this run is over before.
+    """A Spark session in this process, on two cores, with little log output."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # Python workers need the packages of this interpreter
+    # The JVM's second compiler pays off after minutes; this run is shorter.
     quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     return (
@@ -81,9 +81,9 @@ def local_spark() -> SparkSession:
 
 
 def main() -> None:
-    """Run until all bids are read, close the open files, and end."""
+    """Run until all bids are read, then finish the open files."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("folder", type=Path, help="where state and output are kept")
+    arguments.add_argument("folder", type=Path, help="folder for state and output")
     arguments.add_argument("--seed", type=int, default=7)
     arguments.add_argument("--rows", type=int, default=600_000)
     arguments.add_argument("--rows-per-batch", type=int, default=50_000)

@@ -1,8 +1,8 @@
-"""Lakestate at work: run it with `make demo`.
+"""A pipeline that is killed and restarted: run it with `make demo`.
 
-The pipeline of `bidder_totals.py` runs in a process of its own. In the middle of an epoch that process,
-its JVM and its Python workers are killed with SIGKILL; the pipeline is started again and goes on. Then
-the result is compared with the same sums computed directly, and what is on disk is shown.
+The pipeline of `bidder_totals.py` runs in a separate process. In the middle of an epoch, that process, its
+JVM and its Python workers are killed with SIGKILL; the pipeline is restarted and continues. The demo then
+compares the result with the same sums computed directly, and shows the files on disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ JOB = "bidder-totals"
 
 
 class Demo:
-    """One run of the demo in a folder of its own."""
+    """One run of the demo, in its own folder."""
 
     def __init__(self, folder: Path, rows: int, rows_per_batch: int) -> None:
         self.folder = folder
@@ -45,14 +45,14 @@ class Demo:
         self.backend = ls.ParquetBackend(f"file://{folder}/checkpoints", cache_dir=folder / "cache")
 
     def start(self) -> psutil.Popen:
-        """The pipeline in a process of its own; what Spark says goes to a file."""
+        """Start the pipeline in a separate process. Spark's log goes to a file."""
         command = [sys.executable, str(HERE / "bidder_totals.py"), str(self.folder), "--seed", str(SEED)]
         command += ["--rows", str(self.rows), "--rows-per-batch", str(self.rows_per_batch)]
         with self.log.open("a") as log:
             return psutil.Popen(command, stderr=log)
 
     def kill_in_the_middle(self, pipeline: psutil.Popen) -> None:
-        """Wait until half of the epochs are published and the next has written something; kill all."""
+        """Wait until half of the epochs are published and the next one has written files; kill everything."""
         half = self.rows // self.rows_per_batch // 2
         while (newest := self.newest_epoch()) < half or not self.has_files_of(newest + 1):
             if pipeline.poll() is not None:
@@ -70,21 +70,21 @@ class Demo:
             self.give_up("the pipeline failed")
 
     def newest_epoch(self) -> int:
-        """The newest published epoch; 0 before the first."""
+        """The newest published epoch, or 0 before the first."""
         return max((int(record.stem) for record in (self.job / "epochs").glob("*.json")), default=0)
 
     def has_files_of(self, epoch: int) -> bool:
-        """Whether a subtask has written something of an epoch."""
+        """Whether a subtask has written files of an epoch."""
         return (self.job / "checkpoints" / str(epoch)).exists()
 
     def give_up(self, why: str) -> NoReturn:
-        """End with what Spark said last."""
+        """Exit with the last lines of Spark's log."""
         with self.log.open() as lines:
             sys.stderr.writelines(deque(lines, maxlen=40))
-        raise SystemExit(f"{why}; everything that Spark said is in {self.log}")
+        raise SystemExit(f"{why}; see Spark's log in {self.log}")
 
     def totals_in_output(self) -> tuple[pa.Table, int]:
-        """The newest totals of each bidder in the output files, and how many rows are there twice."""
+        """The newest totals of each bidder in the output files, and the number of duplicate rows."""
         output = pq.read_table(self.folder / "out")
         twice = output.num_rows - output.group_by(["bidder", "bids"]).aggregate([]).num_rows
         newest = output.group_by("bidder").aggregate([("bids", "max"), ("cents", "max")])
@@ -97,23 +97,23 @@ class Demo:
         return sorted_totals(pa.Table.from_batches(manager.keyed("totals").scan()))
 
     def totals_computed(self) -> pa.Table:
-        """What must come out: the sums over all bids at once."""
+        """The expected result: the sums over all bids at once."""
         bids = pa.table(AuctionHouse(SEED).rows("bids", 0, self.rows))
         return sorted_totals(bids.group_by("bidder").aggregate([("price", "count"), ("price", "sum")]))
 
 
 def sorted_totals(rows: pa.Table) -> pa.Table:
-    """Totals in one order and with one set of names."""
+    """Totals in a fixed order, with fixed column names."""
     return rows.rename_columns(["bidder", "bids", "cents"]).sort_by("bidder").combine_chunks()
 
 
 def say(sentence: str) -> None:
-    """A step of the demo."""
+    """Print a step of the demo."""
     print(f"\n{sentence}", flush=True)
 
 
 def show_table(columns: list[str], rows: list[list[str]]) -> None:
-    """A table with its numbers to the right."""
+    """Print a table with its numbers aligned to the right."""
     try:
         from rich.console import Console
         from rich.table import Table
@@ -130,7 +130,7 @@ def show_table(columns: list[str], rows: list[list[str]]) -> None:
 
 
 def show_tree(folder: Path, depth: int = 1) -> None:
-    """What a folder holds, with sizes; of many alike only the newest."""
+    """Print the contents of a folder, with sizes. Of many similar entries, print only the newest."""
     entries = [path for path in folder.iterdir() if not path.name.startswith(".")]
     entries.sort(key=lambda path: (path.is_file(), len(path.name), path.name))
     left_out = max(0, len(entries) - 2) if depth == 2 else 0
@@ -144,7 +144,7 @@ def show_tree(folder: Path, depth: int = 1) -> None:
 
 
 def show_top(found: pa.Table, expected: pa.Table) -> None:
-    """The bidders with the largest sums, as found and as computed."""
+    """Print the bidders with the largest sums, as found and as computed."""
     names = AuctionHouse(SEED).rows("persons", 0, expected.num_rows)["name"]
     top = pc.select_k_unstable(expected, k=8, sort_keys=[("cents", "descending")])
     rows = []
@@ -158,19 +158,19 @@ def show_top(found: pa.Table, expected: pa.Table) -> None:
 
 
 def show_result(demo: Demo) -> bool:
-    """The totals of the output beside those computed directly; whether all of them are equal."""
+    """Print the totals of the output beside those computed directly. Returns whether all are equal."""
     say("4. The newest totals in the output files, beside the same sums computed directly from all bids:")
     output, twice = demo.totals_in_output()
     state, expected = demo.totals_in_state(), demo.totals_computed()
     show_top(output, expected)
     for what, found in (("output", output), ("state", state)):
         print(f"   {what}: {found.num_rows:,} bidders, equal: {'yes' if found.equals(expected) else 'NO'}")
-    print(f"   output rows that are there twice: {twice}")
+    print(f"   duplicate output rows: {twice}")
     return output.equals(expected) and state.equals(expected) and twice == 0
 
 
 def show_disk(demo: Demo) -> None:
-    """The state as files, and what the newest manifest says about it."""
+    """Print the files of the state, and what the newest manifest says about them."""
     say(f"5. The state below {demo.job} is Parquet, Protobuf and JSON:")
     show_tree(demo.job)
     manifest = demo.backend.load_checkpoint_metadata(JOB)
@@ -187,7 +187,7 @@ def show_disk(demo: Demo) -> None:
 
 def main() -> int:
     """Run, kill, run again, compare."""
-    arguments = argparse.ArgumentParser(description="Lakestate at work, killed and restarted in the middle.")
+    arguments = argparse.ArgumentParser(description="A pipeline that is killed in the middle and restarted.")
     arguments.add_argument("--rows", type=int, default=600_000)
     arguments.add_argument("--rows-per-batch", type=int, default=50_000)
     given = arguments.parse_args()
@@ -201,12 +201,12 @@ def main() -> int:
     newest = demo.newest_epoch()
     say(f"2. Killed with SIGKILL: driver, JVM and Python workers. The last published epoch is {newest}.")
     if demo.has_files_of(newest + 1):
-        print(f"   Of epoch {newest + 1} there are files but no record, so it never happened.")
-    say("3. Started again: it goes on after the last published epoch, and closes its files at the end.")
+        print(f"   Epoch {newest + 1} has files but no record, so it was not published.")
+    say("3. Restarted: it continues after the last published epoch, and finishes its files at the end.")
     demo.finish(demo.start())
     equal = show_result(demo)
     show_disk(demo)
-    say(f"{time.monotonic() - started:.0f} seconds. Everything is still there to look at: {folder}")
+    say(f"Done in {time.monotonic() - started:.0f} seconds. All files are still in {folder}")
     return 0 if equal else 1
 
 

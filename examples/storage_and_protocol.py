@@ -1,7 +1,7 @@
-"""Lakestate's storage and protocol layers at work on local files, without Spark.
+"""The storage and protocol layers on local files, without Spark.
 
-A very small job counts orders per user. It has two subtasks and no Spark: this file plays the
-driver and the subtasks itself, so that every step of an epoch's life can be seen on disk.
+A very small job counts orders per user. It has two subtasks and no Spark: this file acts as the driver and
+as the subtasks, so that you can see every step of an epoch on disk.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ out = Console(width=110, highlight=False)
 
 @dataclass
 class Driver:
-    """What the driver and the subtasks of a real pipeline do, in one object."""
+    """The driver and the subtasks of a pipeline, in one object."""
 
     job: JobObjects
     claim: GenerationRecord
@@ -78,14 +78,14 @@ class Driver:
 
     @classmethod
     def start(cls, store: ObjectStore, name: str) -> Driver:
-        """Take over the job and see where it stands."""
+        """Take over the job and find its newest epoch."""
         job, ambient = JobObjects(store, "orders-per-user"), SteppingAmbient(name)
         claim = claim_generation(job, ambient)
         return cls(job, claim, ambient, recover(job, claim))
 
     @property
     def parent(self) -> Manifest | None:
-        """The manifest to go on from."""
+        """The manifest to continue from."""
         return None if self.found is None else self.found.manifest
 
     def run_epoch(self) -> Manifest:
@@ -95,7 +95,7 @@ class Driver:
         return manifest
 
     def write_epoch(self) -> Manifest:
-        """Each subtask writes a data file with what changed, and its metadata."""
+        """Let each subtask write a data file with what changed, and its metadata."""
         epoch = Epoch(1) if self.parent is None else self.parent.epoch.next()
         rows = pa.table({"user": USERS, "n": [epoch * (index + 1) for index in range(len(USERS))]})
         keys = routing_keys([rows["user"]])
@@ -117,7 +117,7 @@ class Driver:
         )
 
     def publish(self, manifest: Manifest) -> CommitPermit:
-        """Create the epoch record: from here on the epoch stands."""
+        """Create the epoch record: from here on the epoch is durable."""
         outcome = publish_epoch(self.job, self.claim, manifest, self.ambient)
         assert isinstance(outcome, Published), outcome
         self.found = RecoveredEpoch(outcome.permit.record, manifest, outcome.permit)
@@ -133,7 +133,7 @@ class Driver:
     def _write_subtask(self, epoch: Epoch, index: int, rows: pa.Table, keys: np.ndarray) -> SubtaskEntry:
         task = TaskInfo(self.job.job_id, "totals", index, PARALLELISM)
         file = self._write_file(epoch, index, rows, keys)
-        files = (file, *self._carried(index))
+        files = (file, *self._carried_files(index))
         metadata = SubtaskMetadata(
             job_id=self.job.job_id,
             operator_id="totals",
@@ -181,7 +181,7 @@ class Driver:
             keys=KeyRange(int(keys.min()), int(keys.max())),
         )
 
-    def _carried(self, index: int) -> tuple[FileRef, ...]:
+    def _carried_files(self, index: int) -> tuple[FileRef, ...]:
         if self.parent is None:
             return ()
         entry = self.parent.operators[0].subtasks[index]
@@ -190,12 +190,12 @@ class Driver:
 
 
 def step(number: int, sentence: str) -> None:
-    """Begin a step with the sentence that says what it shows."""
+    """Print the heading of a step."""
     out.print(f"\n[bold cyan]{number}. {sentence}[/]")
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A small table."""
+    """Print a small table."""
     table = Table(*columns, box=None, header_style="dim", pad_edge=True, padding=(0, 2))
     for row in rows:
         table.add_row(*map(str, row))
@@ -203,12 +203,12 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def show_refusal(error: LakestateError) -> None:
-    """An error as the user would see it."""
+    """Print an error as the user would see it."""
     out.print(Padding(Text(f"refused: {error}", style="yellow"), (0, 0, 0, 3)))
 
 
 def show_disk(root: Path) -> None:
-    """The files of the job as a tree."""
+    """Print the files of the job as a tree."""
     tree = Tree(f"[bold]{root}[/]")
     branches = {Path(): tree}
     for file in sorted(path for path in root.rglob("*") if ".lakestate" not in path.parts):
@@ -219,7 +219,7 @@ def show_disk(root: Path) -> None:
 
 
 def publish_some_epochs(store: ObjectStore) -> Driver:
-    """Four epochs of a new job."""
+    """Publish four epochs of a new job."""
     step(1, "A driver claims the job and publishes four epochs; each writes only what changed.")
     driver = Driver.start(store, "first")
     manifests = [driver.run_epoch() for _ in range(4)]
@@ -235,8 +235,8 @@ def publish_some_epochs(store: ObjectStore) -> Driver:
 
 
 def replay_an_interrupted_commit(store: ObjectStore, first: Driver) -> Driver:
-    """The driver dies between publishing and committing."""
-    step(2, "It dies after publishing epoch 5 and before committing it; the next driver commits it.")
+    """Let the driver fail between publishing and committing."""
+    step(2, "It fails after publishing epoch 5 and before committing it; the next driver commits it.")
     first.publish(first.write_epoch())
     second = Driver.start(store, "second")
     assert second.found is not None
@@ -244,13 +244,13 @@ def replay_an_interrupted_commit(store: ObjectStore, first: Driver) -> Driver:
     second.commit(second.found.permit, second.found.manifest)
     epoch = second.found.record.epoch
     out.print(f"   generation {second.claim.generation} found epoch {epoch} without its commit marker and")
-    out.print(f"   committed it: reports/{epoch}.txt is there, once")
+    out.print(f"   committed it: reports/{epoch}.txt was written, once")
     return second
 
 
 def fence_the_old_driver(first: Driver) -> None:
-    """The old driver was not dead, only slow."""
-    step(3, "The first driver was only asleep; what it wants to publish now is refused.")
+    """Let the first driver, which was only slow, try to publish."""
+    step(3, "The first driver was only slow; it is fenced, and cannot publish any more.")
     try:
         first.publish(first.write_epoch())
     except LakestateError as error:
@@ -258,9 +258,9 @@ def fence_the_old_driver(first: Driver) -> None:
 
 
 def keep_two_epochs_and_a_tag(driver: Driver) -> None:
-    """Retention, planned and done."""
+    """Plan retention, then run it."""
     driver.run_epoch()
-    step(4, "Epoch 2 gets a tag, and retention keeps the last two epochs: first the plan, then the deed.")
+    step(4, "Epoch 2 gets a tag, and retention keeps the last two epochs: first the plan, then the run.")
     create_tag(driver.job, "before-the-sale", Epoch(2), driver.ambient)
     policy = RetentionPolicy(keep_epochs=2)
     plan = preview(driver.job, policy)
@@ -270,10 +270,11 @@ def keep_two_epochs_and_a_tag(driver: Driver) -> None:
         [(f"epoch {plan.boundary}", len(plan.delete_first), len(plan.delete_then), len(plan.kept))],
     )
     needed = [path for path in plan.kept if "/3/" in path and path.endswith(".parquet")]
-    out.print(f"   epoch 3 goes, but epoch 5 still refers to {len(needed)} of its data files: they stay")
-    assert retain(driver.job, driver.claim, policy, driver.ambient) == plan
+    out.print(f"   epoch 3 is deleted, but epoch 5 refers to {len(needed)} of its data files: they stay")
+    done = retain(driver.job, driver.claim, policy, driver.ambient)
+    assert done == plan
     out.print(f"   published epochs now: {', '.join(map(str, driver.job.list_epochs()))}")
-    step(5, "Epoch 1 was collected, so it can be neither opened nor tagged.")
+    step(5, "Epoch 1 is deleted, so it can be neither opened nor tagged.")
     for attempt in (
         lambda: open_epoch(driver.job, Epoch(1)),
         lambda: create_tag(driver.job, "too-late", Epoch(1), driver.ambient),
@@ -285,8 +286,8 @@ def keep_two_epochs_and_a_tag(driver: Driver) -> None:
 
 
 def restore_at_another_parallelism(driver: Driver) -> None:
-    """Rescaling rewrites nothing."""
-    step(6, "Three subtasks instead of two: nothing is rewritten, each reads its part of the same files.")
+    """Restore with another number of subtasks, which rewrites nothing."""
+    step(6, "Three subtasks instead of two: nothing is rewritten; each reads its part of the same files.")
     _, manifest = open_epoch(driver.job, Epoch(6))
     rows = []
     for index in range(3):
@@ -306,7 +307,7 @@ def _users_of(rows: pa.Table, index: int) -> list[str]:
 
 
 def name_a_damaged_file(root: Path, driver: Driver) -> None:
-    """Corruption is never read silently."""
+    """Damage a data file: corruption is detected and named."""
     step(8, "One bit of a data file flips on disk; the reader names the file and does not use it.")
     assert driver.parent is not None
     file = driver.job.read_subtasks(driver.parent.operators[0].subtasks)[0].tables[0].files[0]
@@ -335,7 +336,7 @@ def main() -> None:
     step(7, "What is on disk: Parquet, Protobuf and JSON, nothing hidden.")
     show_disk(root)
     name_a_damaged_file(root, second)
-    out.print(f"\nEverything is still there to look at: {root}")
+    out.print(f"\nAll files are still in {root}")
 
 
 if __name__ == "__main__":

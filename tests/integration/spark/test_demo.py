@@ -26,5 +26,5 @@ def test_the_demo_is_killed_goes_on_and_is_exact(tmp_path: Path) -> None:
     assert (run.returncode, run.stderr) == (0, "")
     said = [line.split(", ")[-1] for line in run.stdout.splitlines() if "equal:" in line]
     assert said == ["equal: yes", "equal: yes"]
-    assert "output rows that are there twice: 0" in run.stdout
+    assert "duplicate output rows: 0" in run.stdout
     assert "by generation 2 " in run.stdout
