@@ -98,19 +98,23 @@ def decide_recovery(
     newest and the name of its record, if its commit marker is there and the record is not: going
     on from the newest would write output again that is committed.
     """
-    if not observed and lost is None:
-        return StartFresh() if boundary is None else _refuse_lost_boundary(boundary)
     newest = observed[0] if observed else None
-    if newest and isinstance(newest.record, EpochRecord) and newest.record.generation > generation:
+    if (
+        newest is not None
+        and isinstance(newest.record, EpochRecord)
+        and newest.record.generation > generation
+    ):
         return Fenced(newest.record.generation)
     good = next((epoch.epoch for epoch in observed if epoch.damage is None), None)
     if lost is not None:
         epoch, name = lost
         return Refuse(epoch, Damaged(name, "its commit marker is there, and the record is gone"), good)
-    assert newest is not None
-    if newest.damage is not None:
-        return Refuse(newest.epoch, newest.damage, good)
-    assert isinstance(newest.record, EpochRecord)
+    if newest is None:
+        return StartFresh() if boundary is None else _refuse_lost_boundary(boundary)
+    if isinstance(newest.record, Damaged):
+        return Refuse(newest.epoch, newest.record, good)
+    if newest.manifest_damage is not None:
+        return Refuse(newest.epoch, newest.manifest_damage, good)
     if newest.committed:
         return Resume(newest.record)
     return ReplayCommit(replay_permit(newest.record))

@@ -14,6 +14,8 @@ from lakestate.errors import CorruptionError
 
 RECORD_BYTES_MAX = 64 * 1024
 
+_ACTION = "restore the object, or open an epoch that does not need it"
+
 
 def seal(body: Mapping[str, object]) -> bytes:
     """A body as canonical JSON on one line, with a checksum at its end."""
@@ -31,19 +33,37 @@ def unseal(data: bytes, object_name: str) -> dict[str, Any]:
             expected=f"at most {RECORD_BYTES_MAX}",
         )
     try:
-        body = json.loads(data)
-        stated = body.pop("crc32")
-        intact = isinstance(stated, str) and seal(body) == data
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+        body = _json_object(data)
+        has_checksum = isinstance(body.pop("crc32", None), str)
+        is_intact = seal(body) == data
+    except (ValueError, RecursionError) as cause:
         raise CorruptionError(
-            "record cannot be decoded", object_name=object_name, found=f"{len(data)} bytes: {data[:40]!r}"
+            "record cannot be decoded", object_name=object_name, found=_beginning(data), action=_ACTION
         ) from cause
-    if not intact:
+    if not has_checksum:
+        raise CorruptionError(
+            "record carries no checksum",
+            object_name=object_name,
+            found=_beginning(data),
+            expected="a JSON object that ends with its crc32",
+            action=_ACTION,
+        )
+    if not is_intact:
         raise CorruptionError(
             "record does not match its checksum",
             object_name=object_name,
             found=f"{len(data)} bytes that were changed after they were written",
-            action="restore the object, or open an epoch that does not need it",
+            action=_ACTION,
         )
-    assert isinstance(body, dict)
     return body
+
+
+def _json_object(data: bytes) -> dict[str, Any]:
+    body = json.loads(data)
+    if not isinstance(body, dict):
+        raise ValueError("not a JSON object")
+    return body
+
+
+def _beginning(data: bytes) -> str:
+    return f"{len(data)} bytes: {data[:40]!r}"

@@ -86,6 +86,13 @@ def test_what_is_no_record_at_all_is_named(record: Record, data: bytes) -> None:
 
 
 @EACH
+def test_a_record_without_its_checksum_is_corruption(record: Record) -> None:
+    for body in (body_of(record), body_of(record) | {"crc32": 7}):
+        with pytest.raises(CorruptionError, match=r"carries no checksum: store/job/object\.json"):
+            decoded(record, json.dumps(body, separators=(",", ":")).encode() + b"\n")
+
+
+@EACH
 def test_a_record_of_another_kind_in_its_place_is_found(record: Record) -> None:
     for other in RECORDS:
         if other.kind != record.kind:

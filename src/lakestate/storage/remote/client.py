@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 
 import obstore
 
-from lakestate.errors import NotFoundError
+from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.redaction import Redaction
 from lakestate.storage.remote.conditional import ObservedObject
 from lakestate.storage.remote.download import Download
 from lakestate.storage.remote.errors import ConditionFailedError, translate_obstore_errors
+from lakestate.storage.remote.failure_text import described_failure
 from lakestate.storage.remote.location import prefix_of
 from lakestate.storage.remote.obstore_client import client_of, retrying_client_of
 from lakestate.storage.retry import Applied, Retrier, TransientFault, no_progress
@@ -168,7 +169,7 @@ class RemoteClient:
                     max_concurrency=PARTS_IN_FLIGHT_MAX,
                 )
             except FileNotFoundError as error:
-                if "NoSuchUpload" not in str(error):
+                if described_failure(error).code != "NoSuchUpload":
                     raise
                 # The answer to completing was lost, and completing again finds the upload gone.
                 raise TransientFault("the upload was completed or aborted", Applied.MAYBE) from None
@@ -218,7 +219,12 @@ class RemoteClient:
 
     def _version(self, described: ObjectMeta | PutResult) -> Version:
         token = described["version"] if self._version_field == "version" else described["e_tag"]
-        assert token is not None, "the store does not name the versions of its objects"
+        if token is None:
+            raise InvalidInputError(
+                "the store does not name the versions of its objects",
+                object_name=self.url,
+                action="use a store that returns entity tags",
+            )
         return Version(token)
 
     def _update_condition(self, expected: Version) -> UpdateVersion:

@@ -6,7 +6,7 @@ Every answer must be of the same version, so that no object is put together from
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import obstore
 from obstore.exceptions import PreconditionError
@@ -55,7 +55,7 @@ class Download:
         try:
             result = obstore.get(self._client, self._key, options=self._options())
         except PreconditionError:
-            raise self._replaced() from None
+            self._start_again()
         self._check(result)
         if self._stop - self._position < CHUNK_BYTES:
             self._append(result.bytes().to_bytes())
@@ -81,16 +81,16 @@ class Download:
         """The answer continues what is here. A store may not know the condition that was set."""
         found = (result.range, result.meta["e_tag"])
         if self.arrived and found != ((self._position, self._stop), self.meta["e_tag"]):
-            raise self._replaced()
+            self._start_again()
         self._meta, self._stop = result.meta, result.range[1]
 
     def _append(self, chunk: bytes) -> None:
         self._chunks.append(chunk)
         self.arrived += len(chunk)
 
-    def _replaced(self) -> TransientFault:
+    def _start_again(self) -> NoReturn:
         self._forget()
-        return TransientFault("the object was replaced while it was read", Applied.NO)
+        raise TransientFault("the object was replaced while it was read", Applied.NO) from None
 
     def _forget(self) -> None:
         self._chunks, self._meta, self.arrived = [], None, 0

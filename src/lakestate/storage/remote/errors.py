@@ -1,18 +1,18 @@
 """What obstore's errors mean: try again, a condition that did not hold, or give up.
 
-obstore tells most failures of a server only in its text, so the text is read here and nowhere
-else. Knows no operation: what a failed condition means is decided by `conditional`.
+Decided by the type of the error and by what `failure_text` reads from it. Knows no operation: what a
+failed condition means is decided by `conditional`.
 """
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from obstore import exceptions
 
 from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
+from lakestate.storage.remote.failure_text import DescribedFailure, Obstacle, described_failure
 from lakestate.storage.retry import Applied, TransientFault
 from lakestate.storage.spans import beyond_end_error
 
@@ -28,13 +28,7 @@ _NOT_APPLIED_CODES = frozenset({"RequestTimeout", "BadDigest", "RequestTimeTooSk
 """What S3 says, as if it were our fault, about a request that stalled or was damaged on its way, was signed
 too long ago, or came while another was at work: the next one may succeed."""
 
-_CODE = re.compile(r"<Code>([^<]*)</Code>")
-_STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})")
-_NOT_CONNECTED = re.compile(r"HttpError \{\s*kind: Connect,")
-"""The client's own word for it; `kind: ConnectionReset` further inside may follow a sent request."""
-
-_CREDENTIALS = re.compile(r"Missing\w*(?:Key|Secret|Account|Credential|Token)|Missing (?:Access|Secret)")
-_OUT_OF_RANGE = re.compile(r"Invalid range|StartTooLarge|Range Not Satisfiable", re.IGNORECASE)
+_NO_BUCKET_CODES = frozenset({"NoSuchBucket", "ContainerNotFound"})
 _DENIED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 _CONDITION = (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotModifiedError)
 _PERMANENT = (
@@ -54,38 +48,9 @@ def translate_obstore_errors(object_name: str, redaction: Redaction) -> Iterator
     try:
         yield
     except FileNotFoundError as error:
-        raise _not_found_error(object_name, redaction.reason(str(error))) from None
+        raise _not_found_error(object_name, described_failure(error)) from None
     except exceptions.BaseError as error:
         raise _translation(error, object_name, redaction.reason(str(error))) from None
-
-
-def _translation(error: exceptions.BaseError, object_name: str, reason: str) -> Exception:
-    text = str(error)
-    status = _status(text)
-    if isinstance(error, _CONDITION):
-        return ConditionFailedError(reason)
-    if is_not_applied(status, _code(text)):
-        return TransientFault(reason, Applied.NO)
-    if isinstance(error, _DENIED):
-        return _refusal_error("access denied", object_name, reason, "check the credentials and their rights")
-    if status == 416 or _OUT_OF_RANGE.search(text):
-        return beyond_end_error(object_name)
-    if isinstance(error, _PERMANENT) or (status is not None and _is_permanent(status)):
-        return _refusal_error("the store refused the request", object_name, reason, None)
-    return _transient_or_misconfigured(text, status, object_name, reason)
-
-
-def _transient_or_misconfigured(text: str, status: int | None, object_name: str, reason: str) -> Exception:
-    if "kind: Builder" in text or "builder error" in text:
-        action = "check the endpoint in the options and in the environment"
-        return _refusal_error("no request can be made", object_name, reason, action)
-    if _CREDENTIALS.search(text):
-        return _refusal_error(
-            "no credentials", object_name, reason, "pass them as options or set the environment"
-        )
-    if _NOT_CONNECTED.search(text):
-        return TransientFault(reason, Applied.NO)
-    return TransientFault(reason, Applied.MAYBE)
 
 
 def is_not_applied(status: int | None, code: str | None) -> bool:
@@ -93,22 +58,41 @@ def is_not_applied(status: int | None, code: str | None) -> bool:
     return status in _NOT_APPLIED_STATUS or (status != 200 and code in _NOT_APPLIED_CODES)
 
 
-def _status(text: str) -> int | None:
-    match = _STATUS.search(text)
-    return int(match[1] or match[2]) if match else None
+def _translation(error: exceptions.BaseError, object_name: str, reason: str) -> Exception:
+    failure = described_failure(error)
+    if isinstance(error, _CONDITION):
+        return ConditionFailedError(reason)
+    if is_not_applied(failure.status, failure.code):
+        return TransientFault(reason, Applied.NO)
+    if isinstance(error, _DENIED):
+        return _refusal_error("access denied", object_name, reason, "check the credentials and their rights")
+    if failure.status == 416 or failure.obstacle is Obstacle.OUT_OF_RANGE:
+        return beyond_end_error(object_name)
+    if isinstance(error, _PERMANENT) or (failure.status is not None and _is_permanent(failure.status)):
+        return _refusal_error("the store refused the request", object_name, reason, None)
+    return _transient_or_misconfigured(failure.obstacle, object_name, reason)
 
 
-def _code(text: str) -> str | None:
-    match = _CODE.search(text)
-    return match[1] if match else None
+def _transient_or_misconfigured(obstacle: Obstacle | None, object_name: str, reason: str) -> Exception:
+    match obstacle:
+        case Obstacle.INVALID_ENDPOINT:
+            action = "check the endpoint in the options and in the environment"
+            return _refusal_error("no request can be made", object_name, reason, action)
+        case Obstacle.NO_CREDENTIALS:
+            action = "pass them as options or set the environment"
+            return _refusal_error("no credentials", object_name, reason, action)
+        case Obstacle.NOT_CONNECTED:
+            return TransientFault(reason, Applied.NO)
+        case _:
+            return TransientFault(reason, Applied.MAYBE)
 
 
 def _is_permanent(status: int) -> bool:
     return 300 <= status < 500 and status not in _NOT_APPLIED_STATUS
 
 
-def _not_found_error(object_name: str, reason: str) -> NotFoundError:
-    if "NoSuchBucket" in reason or "ContainerNotFound" in reason:
+def _not_found_error(object_name: str, failure: DescribedFailure) -> NotFoundError:
+    if failure.code in _NO_BUCKET_CODES:
         action = "create the bucket, or correct the URL"
         return NotFoundError("no such bucket", object_name=object_name, action=action)
     return NotFoundError("no such object", object_name=object_name)
