@@ -44,6 +44,9 @@ from lakestate.verification import VerificationReport
 from lakestate.verification import job as verification
 
 MUTATIONS = 1_000
+MUTATIONS_SHARE = 200
+"""So many in `make test`, the others in `make test-full`."""
+
 CACHE_MUTATIONS = 150
 
 HARMLESS = {
@@ -316,16 +319,24 @@ def test_a_good_record_of_another_time_is_harmless(
     assert campaign.outcomes == {(kind, mutation, "harmless"): 1}
 
 
-# Slow, about a minute: each mutation is a verification of the whole job, a restore, and often a start.
+# Each mutation is a verification of the whole job, a restore, and often a start.
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("checked_once")
-def test_a_thousand_mutations_are_named_or_harmless(arenas: list[Arena]) -> None:
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(MUTATIONS_SHARE), id="some"),
+        pytest.param(range(MUTATIONS_SHARE, MUTATIONS), id="others", marks=pytest.mark.full),
+    ],
+)
+def test_a_thousand_mutations_are_named_or_harmless(seeds: range, arenas: list[Arena]) -> None:
     campaign = Campaign(arenas)
     with run_sequentially():
-        for seed in range(MUTATIONS):
+        for seed in seeds:
             campaign.strike(seed)
     print("\n" + table_of(campaign.outcomes))
-    assert campaign.outcomes.total() == MUTATIONS
+    assert campaign.outcomes.total() == len(seeds)
     struck = {kind for kind, _, _ in campaign.outcomes}
     assert struck == {kind for arena in arenas for kind in arena.targets}
     assert len(struck) == 17
@@ -348,6 +359,7 @@ def test_mutations_are_named_or_harmless_for_as_long_as_there_is_time(
         print("\n" + table_of(campaign.outcomes))
 
 
+@pytest.mark.slow
 def test_a_damaged_cached_run_costs_time_and_never_a_row(arenas: list[Arena], tmp_path: Path) -> None:
     arena = arenas[0]
     outcomes: Counter[tuple[str, str, str]] = Counter()

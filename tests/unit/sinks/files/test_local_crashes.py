@@ -152,6 +152,7 @@ def check_promises(root: Path, rows: Rows = ROWS) -> None:
 STEPS = {"create", "reopen", "append", "sync", "publish"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sink", "rows", "steps"),
     [
