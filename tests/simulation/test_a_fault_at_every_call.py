@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.support.jobs.small_job import NotPublishedError, SmallJob, check_promises, fresh_memory
 
-from lakestate.coordinator.retain import preview, retain
+from lakestate.coordinator.retain import retain
 from lakestate.coordinator.tags import create_tag
 from lakestate.errors import LakestateError
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
@@ -53,7 +53,7 @@ def check_the_end(store: ObjectStore) -> None:
     last.run_epoch()
     retain(last.job, last.claim, KEEP_ONE, last.ambient)
     check_promises(store)
-    rest = preview(last.job, KEEP_ONE)
+    rest = retain(last.job, last.claim, KEEP_ONE, last.ambient)
     assert isinstance(rest, RetentionPlan)
     assert (rest.delete_first, rest.delete_then) == ((), ())
 

@@ -75,14 +75,6 @@ def retain_from(
     return plan
 
 
-def preview(
-    job: JobObjects, policy: RetentionPolicy, in_flight: Epoch | None = None
-) -> RetentionPlan | RetentionRefused | None:
-    """What `retain` would do now. Touches nothing."""
-    wanted = _wanted_boundary(job, policy, in_flight)
-    return None if wanted is None else plan_retention(observe_objects(job, wanted))
-
-
 def observe_objects(job: JobObjects, boundary: Epoch, known: KnownReferences | None = None) -> RetentionFacts:
     """Read everything that the plan needs. Unreadable metadata becomes a fact, not an error."""
     published = job.list_epochs()

@@ -8,10 +8,10 @@ import pytest
 from tests.support.jobs.small_job import check_promises, restored, started_job
 from tests.support.storage.store_faults import faults_on, flip_bit
 
-from lakestate.coordinator.retain import preview, retain, retain_from
+from lakestate.coordinator.retain import observe_objects, retain, retain_from
 from lakestate.coordinator.tags import create_tag
 from lakestate.errors import FencedError, NotFoundError
-from lakestate.protocol.retention import RetentionPlan, RetentionPolicy, RetentionRefused
+from lakestate.protocol.retention import RetentionPlan, RetentionPolicy, RetentionRefused, plan_retention
 from lakestate.protocol.values import Epoch
 from lakestate.storage import ObjectStore
 from lakestate.testing.faults import Fault, FaultyStore, Operation
@@ -26,7 +26,7 @@ class TestRetaining:
         foreign = ["job/notes.txt", "job/checkpoints/1/notes.txt", "other/epochs/0000000001.json"]
         for path in foreign:
             store.put(path, b"mine")
-        planned = preview(driver.job, RetentionPolicy(2))
+        planned = plan_retention(observe_objects(driver.job, Epoch(5)))
         before = {info.path for info in store.list()}
         plan = retain(driver.job, driver.claim, RetentionPolicy(2), driver.ambient)
         assert plan == planned
@@ -60,11 +60,11 @@ class TestRetaining:
         )
         with pytest.raises(BaseException, match="before delete"):
             retain(dying, driver.claim, KEEP_ONE, driver.ambient)
-        leftover = preview(driver.job, KEEP_ONE)
+        leftover = plan_retention(observe_objects(driver.job, Epoch(4)))
         assert isinstance(leftover, RetentionPlan)
         assert "checkpoints/1/manifest.pb" in leftover.delete_then
         assert retain(driver.job, driver.claim, KEEP_ONE, driver.ambient) == leftover
-        rest = preview(driver.job, KEEP_ONE)
+        rest = plan_retention(observe_objects(driver.job, Epoch(4)))
         assert isinstance(rest, RetentionPlan)
         assert (rest.delete_first, rest.delete_then) == ((), ())
 
