@@ -12,7 +12,7 @@ from tests.support.golden import rows_of_epoch, tables
 
 import lakestate as ls
 from lakestate.tables.manager import TableManager
-from lakestate.tables.runs.parquet_metadata import DATA_FORMAT
+from lakestate.tables.parquet_metadata import DATA_FORMAT
 
 VERSIONS = sorted(path for path in Path(__file__).parent.glob("v*") if path.is_dir())
 

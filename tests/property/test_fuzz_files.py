@@ -22,9 +22,9 @@ from tests.support.repository import ROOT
 
 import lakestate as ls
 from lakestate.errors import CorruptionError
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs import files as run_files
 from lakestate.tables.runs.parquet import decode_run, encode_run
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
 pytestmark = pytest.mark.fuzz
 

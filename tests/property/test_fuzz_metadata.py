@@ -32,7 +32,7 @@ from lakestate.protocol.records import (
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
 from lakestate.storage.cache.entry import EntryRecord, Stamp, decode_record
 from lakestate.tables.arrow.schema import arrow_type, columns_of
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 
 pytestmark = pytest.mark.fuzz
 

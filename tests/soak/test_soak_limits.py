@@ -26,6 +26,7 @@ from lakestate.protocol.metadata import (
     StateSummary,
     SubtaskEntry,
     SubtaskMetadata,
+    TableConfig,
     TableFiles,
 )
 from lakestate.protocol.records import EpochRecord
@@ -139,7 +140,7 @@ def _stored_subtask(objects: Any, index: int) -> SubtaskEntry:
     )
     metadata = SubtaskMetadata(
         "job", "op", index, SUBTASKS, Epoch(2), Generation(1), "a", keys, 0, 0,
-        tables=(TableFiles("t", KEYED, files),),
+        configs=(TableConfig("t", KEYED),), tables=(TableFiles("t", KEYED, files),),
     )  # fmt: skip
     ref = _put(objects, f"checkpoints/2/operator-op-{index}.metadata", encode_subtask(metadata))
     return SubtaskEntry(index, keys, ref, StateSummary(len(files), 0, 0, 0))

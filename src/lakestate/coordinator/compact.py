@@ -11,8 +11,8 @@ from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, 
 from lakestate.protocol.values import Epoch, Generation, TaskInfo
 from lakestate.storage.cache.run_cache import RunCache
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import CompactedFiles, CompactionConfig, Table
-from lakestate.tables.registry import merged_table, table_of
+from lakestate.tables.contract import CompactedFiles, Table
+from lakestate.tables.registry import merge_table, table_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class _Compaction:
             parts = {metadata.subtask_index: metadata.table(config.name) for metadata in stored}
             known = {index: files for index, files in parts.items() if files is not None}
             if config.table_type.is_replicated:
-                found.append(self._merge(config, merged_table(config, known), stored[0]))
+                found.append(self._merge(config, merge_table(config, known), stored[0]))
         return [merge for merge in found if merge is not None]
 
     def _merge(
@@ -119,10 +119,9 @@ class _Compaction:
         table = self.declared.get(config.name) or table_of(config)
         if not all(table.can_read(file) for file in files.files):
             return None
-        compaction = CompactionConfig(self.backend.objects(self.manifest.job_id), self.policy)
         # Named after the next epoch: retention never touches objects of an epoch that is not
         # before its boundary, so the merge is safe until it is swapped in or overtaken.
-        return table.compact_data(files, compaction, self.manifest.epoch.next(), self._context(metadata))
+        return table.compact_data(files, self.policy, self.manifest.epoch.next(), self._context(metadata))
 
     def _context(self, metadata: SubtaskMetadata) -> TableContext:
         task = TaskInfo(

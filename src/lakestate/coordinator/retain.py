@@ -21,6 +21,7 @@ from lakestate.protocol.retention import (
     plan_retention,
 )
 from lakestate.protocol.values import Epoch
+from lakestate.tables.registry import files_to_keep
 
 
 def retain(
@@ -124,8 +125,8 @@ def _references_in(job: JobObjects, record: EpochRecord) -> frozenset[str]:
         job.paths.commit_marker(record.epoch),
     }
     paths.update(entry.metadata.path for entry in entries)
-    for metadata in job.read_subtasks(entries):
-        paths.update(file.path for table in metadata.tables for file in table.files)
+    for entry, metadata in zip(entries, job.read_subtasks(entries), strict=True):
+        paths |= files_to_keep(metadata, job.url_of(entry.metadata.path))
     return frozenset(paths)
 
 

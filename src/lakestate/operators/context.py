@@ -9,8 +9,6 @@ from lakestate.errors import NotFoundError
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.protocol.watermarks import instant
 from lakestate.tables.contract import Table
-from lakestate.tables.global_keyed.table import GlobalKeyedTable
-from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.manager import TableManager
 
 
@@ -43,19 +41,13 @@ class OperatorContext:
     def view(self, name: str) -> Any:
         """The view of the table with that attribute name."""
         table = self._declared.get(name)
-        match table:
-            case None:
-                raise NotFoundError(
-                    f"operator {self.task.operator_id} has no such table",
-                    object_name=name,
-                    found=", ".join(sorted(self._declared)) or "no table",
-                )
-            case KeyedTable():
-                return self._tables.keyed(table.name)
-            case GlobalKeyedTable():
-                return self._tables.global_keyed(table.name)
-            case _:
-                return self._tables.time_key(table.name)
+        if table is None:
+            raise NotFoundError(
+                f"operator {self.task.operator_id} has no such table",
+                object_name=name,
+                found=", ".join(sorted(self._declared)) or "no table",
+            )
+        return self._tables.view(table.name)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._declared:

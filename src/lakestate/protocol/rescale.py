@@ -6,34 +6,26 @@ metadata objects whose key range overlaps its own, and of their files the rows i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from lakestate.protocol.key_ranges import KeyRange
-from lakestate.protocol.metadata import OperatorEntry, SubtaskEntry, SubtaskMetadata
+from lakestate.protocol.metadata import OperatorEntry, SubtaskEntry
 from lakestate.protocol.table_types import TableType
 from lakestate.protocol.values import FileRef, TaskInfo
 
 
 def plan_rescale(task: TaskInfo, entry: OperatorEntry) -> tuple[SubtaskEntry, ...]:
     """The subtasks of the stored epoch whose metadata the task must read for its own keys."""
-    mine = task.key_range
-    return tuple(subtask for subtask in entry.subtasks if subtask.key_range.overlaps(mine))
+    return tuple(subtask for subtask in entry.subtasks if subtask.key_range.overlaps(task.key_range))
 
 
-def files_for_range(mine: KeyRange, table: str, stored: Sequence[SubtaskMetadata]) -> tuple[FileRef, ...]:
-    """The files of a key-ranged table that hold keys of `mine`, each clipped to what counts.
+def clip_files(files: Iterable[FileRef], keys: KeyRange) -> tuple[FileRef, ...]:
+    """The files that hold rows with these routing keys, clipped to them, in the same order.
 
-    Within one stored subtask the order, newest first, is kept. Files of different stored
-    subtasks never hold the same valid key, so their order does not matter.
+    Files of different stored subtasks never hold the same valid key, so their order does not matter.
     """
-    ordered = sorted(stored, key=lambda metadata: metadata.key_range)
-    return tuple(_clipped(mine, table, ordered))
-
-
-def files_of_all(table: str, stored: Sequence[SubtaskMetadata]) -> tuple[FileRef, ...]:
-    """The files of a replicated table, newest first: a later (epoch, subtask) wins."""
-    files = {file.path: file for metadata in stored for file in _files(metadata, table)}
-    return tuple(sorted(files.values(), key=lambda file: (file.epoch, file.subtask_index), reverse=True))
+    clipped = (file.clipped_to(keys) for file in files)
+    return tuple(file for file in clipped if file is not None)
 
 
 def carries(task: TaskInfo, file: FileRef) -> bool:
@@ -44,19 +36,3 @@ def carries(task: TaskInfo, file: FileRef) -> bool:
 def needs_all_subtasks(table_types: Iterable[TableType]) -> bool:
     """True if a table is replicated, so that the metadata of every subtask must be read."""
     return any(table_type.is_replicated for table_type in table_types)
-
-
-def _clipped(mine: KeyRange, table: str, stored: Iterable[SubtaskMetadata]) -> Iterable[FileRef]:
-    for metadata in stored:
-        valid = metadata.key_range.intersection(mine)
-        if valid is None:
-            continue
-        for file in _files(metadata, table):
-            clipped = file.clipped_to(valid)
-            if clipped is not None:
-                yield clipped
-
-
-def _files(metadata: SubtaskMetadata, table: str) -> tuple[FileRef, ...]:
-    found = metadata.table(table)
-    return () if found is None else found.files

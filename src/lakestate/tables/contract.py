@@ -1,28 +1,30 @@
-"""The life of every state table, whatever its type: declare, open, checkpoint, merge, compact, keep.
+"""The contract of a state table of any type: declare, open, checkpoint, merge, compact, keep, check.
 
-A `Table` is what users declare; it holds no data. A view holds one subtask's data for some epochs.
+A `Table` is what users declare; it holds no data. A `View` holds one subtask's data for some epochs.
 An `EpochCheckpointer` turns what a view has written into files and metadata.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
 
-from lakestate.errors import InvalidInputError
-from lakestate.job.objects import JobObjects
+from lakestate.codec import GenericTableCodec, TableCodec
+from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.compatibility import Compatibility, compatibility
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.metadata import TableConfig, TableFiles
 from lakestate.protocol.names import require_name
+from lakestate.protocol.rescale import clip_files
 from lakestate.protocol.table_types import TableType
-from lakestate.protocol.values import Epoch, FileRef, Generation, TaskInfo
+from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.tables.context import TableContext
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +37,15 @@ class FinishedTable:
 
 @dataclass(frozen=True, slots=True)
 class CompactedFiles:
-    """A merge that was done beside the stream, waiting to be swapped in by the next epoch."""
+    """A merge that was done beside the stream and waits to be swapped in by the next epoch."""
 
     table: str
     replaced: tuple[FileRef, ...]
     """The merged files, in their order."""
     merged: tuple[FileRef, ...]
-    """What stands in their place: nothing, if no row was left."""
+    """What takes their place: nothing, if no row was left."""
     bytes_read: int
     bytes_written: int
-
-
-@dataclass(frozen=True)
-class CompactionConfig:
-    """What a compaction works with: where, when, and whose files it may touch."""
-
-    objects: JobObjects
-    policy: CompactionPolicy = field(default_factory=CompactionPolicy)
-    generations: frozenset[Generation] | None = None
-    """Only files of these generations, or None for all."""
-    epochs_min: int = 2
-    """Files must come from at least this many epochs to be worth a merge."""
 
 
 class EpochCheckpointer(Protocol):
@@ -70,26 +60,78 @@ class EpochCheckpointer(Protocol):
         ...
 
 
-class View(Protocol):
-    """One subtask's sight of one table."""
+class LifecycleMeta(ABCMeta):
+    """Leaves out of `dir` and `help` of a concrete class what only Lakestate calls.
 
+    Users read `help(KeyedTable)` to see what they can call. Authors of a type read `help(Table)`,
+    which shows everything.
+    """
+
+    def __dir__(cls) -> list[str]:
+        hidden: set[str] = set()
+        for base in cls.__mro__[1:]:
+            hidden |= base.__dict__.get("_lifecycle", frozenset())
+        return sorted(set(super().__dir__()) - hidden)
+
+
+class View(metaclass=LifecycleMeta):
+    """One subtask's access to the data of one table, which operator code reads and writes through.
+
+    What users call is up to the type. The methods here are called by Lakestate.
+    """
+
+    _lifecycle: ClassVar[frozenset[str]] = frozenset({"checkpoint_into", "checkpointed", "forget_before"})
+
+    @abstractmethod
     def checkpoint_into(self, checkpointer: EpochCheckpointer) -> None:
         """Hand over everything written since the last checkpoint."""
-        ...
 
+    @abstractmethod
     def checkpointed(self, files: TableFiles, context: TableContext) -> None:
-        """Go on with the next epoch on top of what was stored."""
-        ...
+        """Continue with the next epoch on top of what was stored."""
 
     def forget_before(self, min_epoch: Epoch) -> None:
-        """Let go of memory that only epochs before this one needed."""
-        ...
+        """Release memory that only epochs before this one needed."""
+
+    @abstractmethod
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Everything that this subtask sees, as dicts, in no particular order. For tests and tools."""
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
 
 
-class Table(ABC):
-    """A declared table. Immutable; the same declaration serves every subtask and every epoch."""
+class Table(metaclass=LifecycleMeta):
+    """A declared table. Immutable; the same declaration serves every subtask and every epoch.
+
+    To define a type of your own, derive from this class, set `table_type`, implement the abstract
+    methods, and register the class with `register_table_type`. The other methods have a default that
+    suits a list of data files partitioned by key range, or replicated, as the type's traits say.
+    """
 
     table_type: ClassVar[TableType]
+    codec: ClassVar[TableCodec] = GenericTableCodec()
+    """How the declaration and the checkpoints of this type are stored."""
+
+    _lifecycle: ClassVar[frozenset[str]] = frozenset(
+        {
+            "apply_compacted_checkpoint",
+            "can_read",
+            "check_file",
+            "check_rows",
+            "codec",
+            "compact_data",
+            "compatibility_with",
+            "epoch_checkpointer",
+            "files_to_keep",
+            "from_config",
+            "merge_checkpoint_metadata",
+            "migrates_from",
+            "open_view",
+            "subtask_metadata_from_table",
+            "table_type",
+        }
+    )
 
     def __init__(self, name: str | None) -> None:
         self._name = None if name is None else require_name("table", name)
@@ -98,6 +140,9 @@ class Table(ABC):
         """A table declared as an attribute is named after it."""
         if self._name is None:
             self._name = require_name("table", name)
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
 
     @property
     def name(self) -> str:
@@ -133,7 +178,7 @@ class Table(ABC):
 
     @abstractmethod
     def open_view(self, files: TableFiles, context: TableContext) -> View:
-        """The state that these files hold."""
+        """The state that these files hold. Reading them can wait until the view is first used."""
 
     @abstractmethod
     def epoch_checkpointer(
@@ -142,45 +187,70 @@ class Table(ABC):
         """What writes this table's part of an epoch on top of the previous files."""
 
     @classmethod
-    @abstractmethod
     def merge_checkpoint_metadata(cls, config: TableConfig, parts: Mapping[int, TableFiles]) -> TableFiles:
-        """One table's files over all subtasks of an operator, by subtask index."""
+        """One table's files over all subtasks of an operator, by subtask index.
+
+        By default all of them, in order of subtask. Each says which of its keys count, so no row is
+        lost or doubled.
+        """
+        files = tuple(file for index in sorted(parts) for file in parts[index].files)
+        return TableFiles(config.name, config.table_type, files)
 
     @classmethod
-    @abstractmethod
     def subtask_metadata_from_table(
         cls, config: TableConfig, merged: TableFiles, task: TaskInfo
     ) -> TableFiles:
-        """A subtask's part of a merged table: this is all that rescaling is."""
+        """A subtask's part of a merged table: this is all that rescaling is.
 
-    @abstractmethod
+        By default everything if the type is replicated, and otherwise the files with keys of the
+        subtask, clipped to them.
+        """
+        if config.table_type.is_replicated:
+            return merged
+        return replace(merged, files=clip_files(merged.files, task.key_range))
+
     def compact_data(
-        self, files: TableFiles, compaction: CompactionConfig, epoch: Epoch, context: TableContext
+        self, files: TableFiles, policy: CompactionPolicy, epoch: Epoch, context: TableContext
     ) -> CompactedFiles | None:
-        """Merge files that are worth it into new ones, named after `epoch`. None if none are."""
+        """Merge files that are worth it into new ones, named after `epoch`. None if none are, the default."""
+        return None
 
     @classmethod
     def apply_compacted_checkpoint(
         cls, files: TableFiles, compacted: CompactedFiles, task: TaskInfo
     ) -> TableFiles:
         """The files with a merge swapped in; unchanged if the merged files are not there any more."""
-        return swapped_in(files, compacted)
+        return swap_in(files, compacted)
 
     @classmethod
     def files_to_keep(cls, config: TableConfig, files: TableFiles) -> frozenset[str]:
-        """The data files that restoring this needs."""
+        """The data files that restoring this needs. Retention deletes all others."""
         return frozenset(file.path for file in files.files)
 
+    @abstractmethod
+    def check_file(self, file: FileRef, context: TableContext) -> None:
+        """Raise if a stored file is not what its reference and this declaration say."""
 
-def swapped_in(files: TableFiles, compacted: CompactedFiles) -> TableFiles:
+    def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
+        """How many rows of a file of an older version can be migrated. Raises what reading would raise."""
+        raise IncompatibleStateError(
+            f"a {self.table_type} table cannot try its migrations",
+            object_name=shown,
+            found=f"state version {identity.state_version}",
+            expected=f"state version {self.config.state_version}",
+            action=f"implement {type(self).__name__}.check_rows",
+        )
+
+
+def swap_in(files: TableFiles, compacted: CompactedFiles) -> TableFiles:
     """Put merged files in the place of the ones they replace.
 
     Newer files may have come in front since. If the replaced ones are not there as neighbours,
     with the same keys counting, something else has changed them (rescaling, another merge): the
     merge is dropped.
     """
-    present = [_counted(file) for file in files.files]
-    wanted = [_counted(file) for file in compacted.replaced]
+    present = [_path_and_keys(file) for file in files.files]
+    wanted = [_path_and_keys(file) for file in compacted.replaced]
     for start in range(len(present) - len(wanted) + 1):
         stop = start + len(wanted)
         if present[start:stop] == wanted:
@@ -188,5 +258,5 @@ def swapped_in(files: TableFiles, compacted: CompactedFiles) -> TableFiles:
     return files
 
 
-def _counted(file: FileRef) -> tuple[str, KeyRange]:
+def _path_and_keys(file: FileRef) -> tuple[str, KeyRange]:
     return file.path, file.valid_keys

@@ -18,9 +18,8 @@ from lakestate.protocol.compatibility import Incompatible
 from lakestate.protocol.metadata import Manifest, SubtaskEntry, SubtaskMetadata, TableConfig
 from lakestate.protocol.values import FileRef
 from lakestate.tables.contract import Table
-from lakestate.tables.migration.migrations import DryRunnable
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.parquet import decode_run
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
 _STATE_ERRORS = (CorruptionError, IncompatibleStateError, InvalidInputError)
 
@@ -175,7 +174,6 @@ def _check_file(table: Table, file: FileRef, found: _Findings) -> None:
 
 
 def _migrated_rows(table: Table, file: FileRef, shown: str, objects: JobObjects) -> int:
-    assert isinstance(table, DryRunnable), f"{type(table).__name__} has check_rows"
     rows = decode_run(pa.py_buffer(objects.read_verified(file.object_ref)), shown, file.row_count)
     identity = CheckpointParquetMetadata.from_key_values(rows.schema.metadata, shown)
     identity.check(table.config, shown)

@@ -13,12 +13,10 @@ from lakestate.protocol.paths import parse_object_name
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TaskInfo
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, FinishedTable, Table, View
-from lakestate.tables.global_keyed.table import GlobalKeyedTable
 from lakestate.tables.global_keyed.view import GlobalKeyedView
-from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.keyed.view import KeyedView
+from lakestate.tables.registry import register_declared
 from lakestate.tables.restore import RestoredSubtask, fresh, restored
-from lakestate.tables.time_key.table import TimeKeyTable
 from lakestate.tables.time_key.view import TimeKeyView
 
 V = TypeVar("V", bound=View)
@@ -84,6 +82,7 @@ class TableManager:
         when they are first used.
         """
         _check_names(tables)
+        register_declared(tables)
         objects, now_ms = backend.objects(task.job_id), backend.ambient.now_ms()
         if restore_from is None:
             state = fresh(tables)
@@ -115,17 +114,28 @@ class TableManager:
         """The watermark that the current epoch began with."""
         return self._context.watermark_us
 
+    def view(self, name: str) -> View:
+        """The view of a table of any type."""
+        if name not in self._tables:
+            raise NotFoundError(
+                f"operator {self.task.operator_id} has no such table",
+                object_name=name,
+                found=", ".join(sorted(self._tables)) or "no table",
+                action="declare the table, or use one of those",
+            )
+        return self._open_views()[name]
+
     def keyed(self, name: str) -> KeyedView:
         """The view of a `KeyedTable`."""
-        return self._view(name, KeyedTable, KeyedView)
+        return self._view_of_type(name, KeyedView)
 
     def global_keyed(self, name: str) -> GlobalKeyedView:
         """The view of a `GlobalKeyedTable`."""
-        return self._view(name, GlobalKeyedTable, GlobalKeyedView)
+        return self._view_of_type(name, GlobalKeyedView)
 
     def time_key(self, name: str) -> TimeKeyView:
         """The views of a `TimeKeyTable`."""
-        return self._view(name, TimeKeyTable, TimeKeyView)
+        return self._view_of_type(name, TimeKeyView)
 
     def apply_compacted(self, compacted: Sequence[CompactedFiles]) -> None:
         """Swap merges in that were done beside the stream. Before any view is used.
@@ -199,7 +209,7 @@ class TableManager:
             name: table.epoch_checkpointer(epoch, self._files[name], self._context)
             for name, table in self._tables.items()
         }
-        for name, view in self._opened().items():
+        for name, view in self._open_views().items():
             view.checkpoint_into(checkpointers[name])
         return {name: checkpointer.finish() for name, checkpointer in checkpointers.items()}
 
@@ -250,11 +260,11 @@ class TableManager:
         )
         # Only now: if anything above failed, the next attempt starts from the same files.
         self._files = {name: done.files for name, done in finished.items()}
-        for name, view in self._opened().items():
+        for name, view in self._open_views().items():
             view.checkpointed(finished[name].files, self._context)
             view.forget_before(min_epoch)
 
-    def _opened(self) -> dict[str, View]:
+    def _open_views(self) -> dict[str, View]:
         """The views of all tables. Opening one reads nothing yet."""
         if not self._views:
             self._views = {
@@ -263,24 +273,15 @@ class TableManager:
             }
         return self._views
 
-    def _view(self, name: str, kind: type[Table], view_kind: type[V]) -> V:
-        table = self._tables.get(name)
-        if table is None:
-            raise NotFoundError(
-                f"operator {self.task.operator_id} has no such table",
-                object_name=name,
-                found=", ".join(sorted(self._tables)) or "no table",
-                action="declare the table, or use one of those",
-            )
-        if not isinstance(table, kind):
+    def _view_of_type(self, name: str, view_type: type[V]) -> V:
+        view = self.view(name)
+        if not isinstance(view, view_type):
             raise InvalidInputError(
                 f"table is of another type: {name}",
                 object_name=f"operator {self.task.operator_id}",
-                found=type(table).__name__,
-                expected=kind.__name__,
+                found=type(view).__name__,
+                expected=view_type.__name__,
             )
-        view = self._opened()[name]
-        assert isinstance(view, view_kind)
         return view
 
 

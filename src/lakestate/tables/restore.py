@@ -12,7 +12,7 @@ from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, 
 from lakestate.protocol.rescale import needs_all_subtasks, plan_rescale
 from lakestate.protocol.values import ObjectRef, TaskInfo
 from lakestate.tables.contract import Table
-from lakestate.tables.registry import merged_table, subtask_part
+from lakestate.tables.registry import merge_table, subtask_part
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _part(
         for metadata in subtasks
         if _has_part(metadata, table, task) and (files := metadata.table(table.name)) is not None
     }
-    return subtask_part(table.config, merged_table(table.config, parts), task)
+    return subtask_part(table.config, merge_table(table.config, parts), task)
 
 
 def _has_part(metadata: SubtaskMetadata, table: Table, task: TaskInfo) -> bool:

@@ -27,7 +27,6 @@ from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
 from lakestate.tables.arrow.schema import arrow_type
 from lakestate.tables.event_time import EventTimeLike, event_time_us
-from lakestate.tables.global_keyed.table import GlobalKeyedTable
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.manager import TableManager
 from lakestate.tables.runs.layout import conform_columns
@@ -141,7 +140,7 @@ class OperatorHarness:
         # Every subtask has all rows of a replicated table.
         is_replicated = declared is not None and declared.table_type.is_replicated
         readers = 1 if is_replicated else self._parallelism
-        return [row for index in range(readers) for row in view_rows(self._view(table, index))]
+        return [row for index in range(readers) for row in self._view(table, index).to_pylist()]
 
     def _view(self, table: str, index: int) -> Any:
         task = TaskInfo("harness", OPERATOR_ID, index, self._parallelism)
@@ -262,7 +261,7 @@ def _key_types(operator: Operator) -> list[pa.DataType]:
 def keyed_config(operator: Operator) -> TableConfig | None:
     """The first table that is partitioned by key; all others are keyed by the same types."""
     tables = state_tables(operator)
-    return next((table.config for table in tables if not isinstance(table, GlobalKeyedTable)), None)
+    return next((table.config for table in tables if not table.table_type.is_replicated), None)
 
 
 def _is_number(type_: pa.DataType) -> bool:
@@ -285,13 +284,6 @@ def _dicts(table: pa.Table) -> list[dict[str, Any]]:
 
 def _inputs(rows: Rows, left: Rows, right: Rows) -> dict[str, pa.Table]:
     return {"": table_of(rows), "left": table_of(left), "right": table_of(right)}
-
-
-def view_rows(view: Any) -> list[dict[str, Any]]:
-    """All rows of a view as dicts. Entries of a view without `scan` have a key and a value."""
-    if hasattr(view, "scan"):
-        return [row for batch in view.scan() for row in batch.to_pylist()]
-    return [{"key": key, "value": value} for key, value in view.items()]
 
 
 def table_of(rows: Rows) -> pa.Table:

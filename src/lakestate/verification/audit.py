@@ -25,7 +25,7 @@ from lakestate.errors import (
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.values import Epoch, ObjectRef
-from lakestate.verification.data_files import ContradictionError
+from lakestate.tables.data_files import ContradictionError
 from lakestate.verification.report import Finding, Problem
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ import pytest
 from lakestate.errors import IncompatibleStateError
 from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.migration.migrations import Migration, upgrade_of
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, RunLayout
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
 FILE = "memory://x/job/checkpoints/1/operator-op/users-0-a1.parquet"
 Row = dict[str, Any]

@@ -18,7 +18,7 @@ from lakestate.protocol.rescale import carries
 from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.storage import open_store
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import CompactedFiles, CompactionConfig, FinishedTable
+from lakestate.tables.contract import CompactedFiles, FinishedTable
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
 from lakestate.tables.global_keyed.view import GlobalKeyedView
 
@@ -69,10 +69,9 @@ class ReplicatedOperator:
         self, policy: CompactionPolicy = EAGER, table: GlobalKeyedTable | None = None
     ) -> CompactedFiles | None:
         """Merge what the last epoch stored. It is swapped in by the next restore."""
-        compaction = CompactionConfig(self.objects, policy)
         next_epoch = Epoch(self.epoch + 1)
         merging = table or self.table
-        self.pending = merging.compact_data(self.files, compaction, next_epoch, self.context(0, 1))
+        self.pending = merging.compact_data(self.files, policy, next_epoch, self.context(0, 1))
         return self.pending
 
     def context(self, index: int, parallelism: int) -> TableContext:

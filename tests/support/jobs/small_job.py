@@ -28,6 +28,7 @@ from lakestate.protocol.metadata import (
     StateSummary,
     SubtaskEntry,
     SubtaskMetadata,
+    TableConfig,
     TableFiles,
 )
 from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded
@@ -90,6 +91,7 @@ class SmallJob:
             key_range=ALL_KEYS,
             started_ms=0,
             finished_ms=0,
+            configs=(TableConfig("users", KEYED),),
             tables=(TableFiles("users", KEYED, (file, *self._carried())),),
         )
         ref = self.job.create_new(

@@ -20,7 +20,7 @@ from lakestate.protocol.metadata import SubtaskMetadata, TableFiles
 from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.storage import open_store
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import CompactedFiles, CompactionConfig
+from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.runs.layout import conform_columns
 from lakestate.tables.time_key.table import TimeKeyTable
 
@@ -84,8 +84,8 @@ class TimeKeyJob:
 
     def compact(self, index: int, policy: CompactionPolicy = EAGER) -> CompactedFiles | None:
         """Merge stored files beside the stream; the next restore swaps them in."""
-        subtask, config = self.subtasks[index], CompactionConfig(self.objects, policy, epochs_min=1)
-        merge = self.table.compact_data(subtask.files, config, self.epoch, subtask.context)
+        subtask = self.subtasks[index]
+        merge = self.table.compact_data(subtask.files, policy, self.epoch, subtask.context)
         if merge is not None:
             self.merges.append(merge)
         return merge

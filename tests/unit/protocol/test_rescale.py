@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakestate.protocol.key_ranges import ALL_KEYS, KEY_MAX, KeyRange, key_range_of, subtask_of
-from lakestate.protocol.metadata import OperatorEntry, SubtaskEntry, SubtaskMetadata, TableFiles
+from lakestate.protocol.metadata import OperatorEntry, SubtaskEntry, SubtaskMetadata, TableConfig, TableFiles
 from lakestate.protocol.rescale import (
     carries,
-    files_for_range,
-    files_of_all,
+    clip_files,
     needs_all_subtasks,
     plan_rescale,
 )
 from lakestate.protocol.table_types import GLOBAL_KEYED, KEYED, TIME_KEY, TableType
 from lakestate.protocol.values import Epoch, FileRef, Generation, ObjectRef, TaskInfo
+from lakestate.tables.registry import merge_table, subtask_part
 
 PARALLELISMS = st.integers(1, 9)
 
@@ -63,10 +64,14 @@ def restored(stored: list[SubtaskMetadata], parallelism: int) -> list[SubtaskMet
         subtask(
             task.subtask_index,
             parallelism,
-            files_for_range(task.key_range, "t", [each for each in stored if each.subtask_index in read]),
+            clip_files(files_of(each for each in stored if each.subtask_index in read), task.key_range),
         )
         for task, read in zip(tasks, chosen, strict=True)
     ]
+
+
+def files_of(stored: Iterable[SubtaskMetadata]) -> list[FileRef]:
+    return [file for each in stored for table in each.tables for file in table.files]
 
 
 def holders(stored: list[SubtaskMetadata], key: int) -> list[tuple[int, str]]:
@@ -142,7 +147,8 @@ def test_a_half_that_was_compacted_is_not_brought_back_by_the_other_half() -> No
     compacted = subtask(0, 2, (file("compacted", epoch=2, keys=left.key_range),))
     merged = restored([compacted, right], 1)[0]
     valid = {each.path: each.valid_keys for each in merged.tables[0].files}
-    assert valid == {"compacted": ALL_KEYS.intersection(left.key_range), "old": right.key_range}
+    assert valid == {"compacted": ALL_KEYS, "old": right.key_range}
+    assert holders([merged], left.key_range.last) == [(0, "compacted")]
 
 
 def test_a_replicated_table_is_read_whole_with_the_later_epoch_and_subtask_first() -> None:
@@ -151,8 +157,10 @@ def test_a_replicated_table_is_read_whole_with_the_later_epoch_and_subtask_first
         subtask(0, 2, (file("c", epoch=3, subtask=0), shared), GLOBAL_KEYED),
         subtask(1, 2, (file("d", epoch=3, subtask=1), shared), GLOBAL_KEYED),
     ]
-    assert [each.path for each in files_of_all("t", stored)] == ["d", "c", "a"]
-    assert files_of_all("unheard-of", stored) == ()
+    config = TableConfig("t", GLOBAL_KEYED)
+    merged = merge_table(config, {each.subtask_index: each.tables[0] for each in stored})
+    parts = [subtask_part(config, merged, TaskInfo("job", "op", index, 3)) for index in range(3)]
+    assert [[file.path for file in part.files] for part in parts] == [["d", "c", "a"]] * 3
 
 
 @given(st.integers(0, 32767), PARALLELISMS)

@@ -14,8 +14,8 @@ from tests.support.jobs.table_job import TableJob
 import lakestate as ls
 from lakestate.tables.contract import Table
 from lakestate.tables.manager import TableManager
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.parquet import decode_run, encode_run
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 TABLES: dict[str, Table] = {

@@ -23,9 +23,9 @@ from lakestate.tables.contract import Table
 from lakestate.tables.dry_run import DryRunProblem, DryRunReport, dry_run
 from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.migration.migrations import ColumnChanges, RowMigration, count_migrated_rows
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.files import write_run
 from lakestate.tables.runs.merge import sort_keep_all
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.run import Run
 
 OPERATOR = "op"

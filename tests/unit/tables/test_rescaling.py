@@ -11,7 +11,7 @@ from tests.support.jobs.table_job import EAGER, TableJob
 
 import lakestate as ls
 from lakestate.protocol.values import TaskInfo
-from lakestate.tables.contract import CompactedFiles, swapped_in
+from lakestate.tables.contract import CompactedFiles, swap_in
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.manager import TableManager
 from lakestate.testing import FaultyStore
@@ -127,8 +127,8 @@ def test_a_merge_is_dropped_when_other_keys_of_its_files_count_now(job: TableJob
     assert None not in halves
     merge = CompactedFiles("t", replaced=(halves[1],), merged=(), bytes_read=0, bytes_written=0)  # type: ignore[arg-type]
     rescaled = type(whole)("t", whole.table_type, tuple(halves))  # type: ignore[arg-type]
-    assert swapped_in(rescaled, merge).files == (halves[0],)
-    assert swapped_in(whole, merge) == whole
+    assert swap_in(rescaled, merge).files == (halves[0],)
+    assert swap_in(whole, merge) == whole
 
 
 class _CountingStore(FaultyStore):

@@ -13,10 +13,12 @@ from tests.support.jobs.table_job import TableJob
 import lakestate as ls
 from lakestate.protocol.metadata import TableConfig
 from lakestate.protocol.values import FileRef, TimeRange
+from lakestate.tables import data_files
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import Table
-from lakestate.verification import Problem, data_files
-from lakestate.verification.data_files import ContradictionError, check_data_file
+from lakestate.tables.data_files import ContradictionError
+from lakestate.verification import Problem
+from lakestate.verification.data_files import check_data_file
 
 TABLES: dict[str, Table] = {
     "keyed": ls.KeyedTable("t", key="k bigint", value="n bigint"),

@@ -14,7 +14,6 @@ from lakestate.spark.graph.nodes import ApplyNode, ConnectNode, Graph, SinkNode,
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.tables.arrow.schema import columns_of
 from lakestate.tables.contract import Table
-from lakestate.tables.global_keyed.table import GlobalKeyedTable
 from lakestate.tables.restore import check_compatible
 
 _TIME_TYPES = ("timestamp", "timestamp_ntz")
@@ -146,7 +145,7 @@ def _check_operator(node: ApplyNode, schemas: Schemas) -> None:
         _check_rows_exist(node, schemas, parent)
         _check_needed(node, name, parent, schemas)
         for table in state_tables(node.operator):
-            if not isinstance(table, GlobalKeyedTable):
+            if not table.table_type.is_replicated:
                 _check_key(table, parent, schemas, where)
 
 

@@ -14,6 +14,7 @@ from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.values import Generation
 from lakestate.tables.contract import CompactedFiles, Table
+from lakestate.tables.registry import register_declared
 
 Merges = dict[int, tuple[CompactedFiles, ...]]
 """The merged files of each subtask, by its index."""
@@ -41,6 +42,7 @@ class CompactionTask:
                 yield pa.record_batch({MERGES: pa.array([data], pa.binary())})
 
     def _merge(self, number: int) -> Merges:
+        register_declared(self.tables)
         entry = self.manifest.operators[0].subtasks[number]
         metadata = self.backend.objects(self.manifest.job_id).read_subtasks([entry])[0]
         found = compact_subtask(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lakestate.protocol.compaction import plan_compaction
+from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
 from lakestate.protocol.metadata import TableConfig, TableFiles
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import CompactedFiles, CompactionConfig
+from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.global_keyed.files import (
     StoredEntries,
     entry_rows,
@@ -27,7 +27,7 @@ def compact_entries(
     config: TableConfig,
     codec: EntryCodec | None,
     files: TableFiles,
-    compaction: CompactionConfig,
+    policy: CompactionPolicy,
     epoch: Epoch,
     context: TableContext,
 ) -> CompactedFiles | None:
@@ -39,7 +39,7 @@ def compact_entries(
     """
     group = newest_first(files.files)
     stored_as = _config_of_merge(config, codec, group)
-    if stored_as is None or not is_worth_merging(group, compaction):
+    if stored_as is None or not is_worth_merging(group, policy):
         return None
     entries: dict[bytes, bytes | None] = {}
     for stored in read_entries(tuple(reversed(group)), config, context):
@@ -55,13 +55,8 @@ def compact_entries(
     )
 
 
-def is_worth_merging(files: Sequence[FileRef], compaction: CompactionConfig) -> bool:
+def is_worth_merging(files: Sequence[FileRef], policy: CompactionPolicy) -> bool:
     """Whether the policy would merge down to the oldest file, or there are too many files."""
-    wanted, policy = compaction.generations, compaction.policy
-    if wanted is not None and any(file.generation not in wanted for file in files):
-        return False
-    if len({file.epoch for file in files}) < compaction.epochs_min:
-        return False
     plan = plan_compaction([file.size_bytes for file in files], policy)
     return plan is not None and (plan.reaches_oldest or len(files) > policy.files_max)
 

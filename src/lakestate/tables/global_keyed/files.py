@@ -18,8 +18,8 @@ from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.arrow.value_limits import VALUE_BYTES_MAX
 from lakestate.tables.context import TableContext
 from lakestate.tables.global_keyed.value_codec import EntryCodec
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.parquet import decode_run, encode_run
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
 SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
 

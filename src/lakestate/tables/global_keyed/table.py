@@ -9,21 +9,24 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
+from lakestate.codec.table_codecs import GlobalKeyedCodec, TableCodec
 from lakestate.errors import InvalidInputError
+from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Column, TableConfig, TableFiles
 from lakestate.protocol.table_types import GLOBAL_KEYED, TableType
-from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import CompactedFiles, CompactionConfig, Table
+from lakestate.tables.contract import CompactedFiles, Table
 from lakestate.tables.global_keyed.checkpointer import GlobalKeyedCheckpointer
 from lakestate.tables.global_keyed.compaction import compact_entries
+from lakestate.tables.global_keyed.file_check import check_entry_file
 from lakestate.tables.global_keyed.files import newest_first, parse_entries
 from lakestate.tables.global_keyed.python_types import StoredType
 from lakestate.tables.global_keyed.value_codec import EntryCodec, value_types
 from lakestate.tables.global_keyed.view import GlobalKeyedView
 from lakestate.tables.migration.steps import require_version
 from lakestate.tables.migration.values import MigratableState, version_of
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 
 
 class GlobalKeyedTable(Table):
@@ -40,6 +43,7 @@ class GlobalKeyedTable(Table):
     """
 
     table_type: ClassVar[TableType] = GLOBAL_KEYED
+    codec: ClassVar[TableCodec] = GlobalKeyedCodec()
 
     def __init__(
         self,
@@ -109,19 +113,12 @@ class GlobalKeyedTable(Table):
         files = [file for index in sorted(parts) for file in parts[index].files]
         return TableFiles(config.name, config.table_type, newest_first(files))
 
-    @classmethod
-    def subtask_metadata_from_table(
-        cls, config: TableConfig, merged: TableFiles, task: TaskInfo
-    ) -> TableFiles:
-        """All files: every subtask reads everything. Which it carries on, its checkpointer decides."""
-        return merged
-
     def compact_data(
-        self, files: TableFiles, compaction: CompactionConfig, epoch: Epoch, context: TableContext
+        self, files: TableFiles, policy: CompactionPolicy, epoch: Epoch, context: TableContext
     ) -> CompactedFiles | None:
         """Merge the files of all subtasks into one, without overwritten values and removed keys."""
         codec = None if self._value is None else self._codec()
-        return compact_entries(self.config, codec, files, compaction, epoch, context)
+        return compact_entries(self.config, codec, files, policy, epoch, context)
 
     @classmethod
     def apply_compacted_checkpoint(
@@ -137,6 +134,10 @@ class GlobalKeyedTable(Table):
         if oldest != [file.path for file in compacted.replaced]:
             return files
         return replace(files, files=(*files.files[:kept], *compacted.merged))
+
+    def check_file(self, file: FileRef, context: TableContext) -> None:
+        """Raise if a file is not what its reference says."""
+        check_entry_file(file, self.config, context)
 
     def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
         """How many values of a file were migrated. Raises what reading the file would raise."""

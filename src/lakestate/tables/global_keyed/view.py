@@ -14,7 +14,7 @@ from lakestate.protocol.metadata import TableConfig, TableFiles
 from lakestate.protocol.rescale import carries
 from lakestate.protocol.values import Epoch
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import EpochCheckpointer
+from lakestate.tables.contract import EpochCheckpointer, View
 from lakestate.tables.global_keyed.checkpointer import GlobalKeyedCheckpointer
 from lakestate.tables.global_keyed.files import entry_rows, live_entries, newest_first
 from lakestate.tables.global_keyed.value_codec import EntryCodec
@@ -22,7 +22,7 @@ from lakestate.tables.global_keyed.value_codec import EntryCodec
 _ABSENT: Any = object()
 
 
-class GlobalKeyedView:
+class GlobalKeyedView(View):
     """One subtask's sight of a `GlobalKeyedTable`: all entries, of which it writes its own.
 
     Entries that other subtasks write are seen after the next restore. A value that was changed
@@ -73,6 +73,10 @@ class GlobalKeyedView:
     def items(self) -> ItemsView[Any, Any]:
         """All keys and values as they are now; changing the table meanwhile is fine."""
         return self.get_all().items()
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """All entries as `{"key": …, "value": …}`. For tests and tools."""
+        return [{"key": key, "value": value} for key, value in self.items()]
 
     def set_commit_data(self, data: bytes) -> None:
         """What to commit, in the operator's own words, once the next checkpoint is published."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 import pyarrow as pa
 
+from lakestate.codec.table_codecs import KeyedCodec, TableCodec
 from lakestate.config import duration_us
+from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import TableConfig, TableFiles
 from lakestate.protocol.table_types import KEYED, TableType
 from lakestate.protocol.values import Epoch
 from lakestate.tables.arrow.schema import columns_of
 from lakestate.tables.context import TableContext, expired_before_us
-from lakestate.tables.contract import CompactedFiles, CompactionConfig
+from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.hashing.routing import routing_keys
 from lakestate.tables.keyed.view import KeyedView
 from lakestate.tables.migration.migrations import Migration
@@ -58,6 +60,7 @@ class KeyedTable(RunTable):
     """
 
     table_type: ClassVar[TableType] = KEYED
+    codec: ClassVar[TableCodec] = KeyedCodec()
 
     def __init__(
         self,
@@ -111,20 +114,14 @@ class KeyedTable(RunTable):
         )
         return RunCheckpointer(self.layout, epoch, replace(previous, files=kept), context)
 
-    @classmethod
-    def merge_checkpoint_metadata(cls, config: TableConfig, parts: Mapping[int, TableFiles]) -> TableFiles:
-        """All files, in order of subtask. Each says which keys of it count, so none is lost or doubled."""
-        files = tuple(file for index in sorted(parts) for file in parts[index].files)
-        return TableFiles(config.name, config.table_type, files)
-
     def compact_data(
-        self, files: TableFiles, compaction: CompactionConfig, epoch: Epoch, context: TableContext
+        self, files: TableFiles, policy: CompactionPolicy, epoch: Epoch, context: TableContext
     ) -> CompactedFiles | None:
         """Merge neighbouring runs of similar size, dropping what is overwritten, removed or expired."""
         return compact_runs(
             self.layout,
             files,
-            compaction,
+            policy,
             epoch,
             context,
             upgrade=self.upgrade,

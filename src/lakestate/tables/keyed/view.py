@@ -7,6 +7,7 @@ once. The cost of a call follows the number of rows in it, not the size of the s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch
 from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext, expired_before_us
-from lakestate.tables.contract import EpochCheckpointer
+from lakestate.tables.contract import EpochCheckpointer, View
 from lakestate.tables.runs.checkpointer import RunCheckpointer
 from lakestate.tables.runs.files import Upgrade
 from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout, conform_columns
@@ -27,7 +28,7 @@ from lakestate.tables.runs.run import Run
 from lakestate.tables.runs.run_set import RunSet
 
 
-class KeyedView:
+class KeyedView(View):
     """One subtask's rows of a `KeyedTable`.
 
     `get` answers in the order it was asked, with nulls where there is no such key; `put` and
@@ -98,6 +99,10 @@ class KeyedView:
     def count(self) -> int:
         """The number of keys. Reads the whole state once: not for every batch."""
         return sum(len(run) for run in self._live_slices())
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """All rows as dicts, keys then values. For tests and tools."""
+        return [row for batch in self.scan() for row in batch.to_pylist()]
 
     def checkpoint_into(self, checkpointer: EpochCheckpointer) -> None:
         """Hand over what was written since the last checkpoint."""

@@ -7,7 +7,6 @@ the kinds of steps are in `migration_steps`, `migration_columns` and `migration_
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -23,15 +22,14 @@ from lakestate.tables.migration.steps import (
 )
 from lakestate.tables.migration.upgrade import TableUpgrade
 from lakestate.tables.migration.values import MigratableState, chain_of, migrate_value, version_of
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.files import Upgrade
 from lakestate.tables.runs.hashes import add_hashes
 from lakestate.tables.runs.layout import RunLayout
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
 __all__ = [
     "ArrowMigration",
     "ColumnChanges",
-    "DryRunnable",
     "MigratableState",
     "Migration",
     "RowMigration",
@@ -44,15 +42,6 @@ __all__ = [
     "version_of",
     "versions_covered",
 ]
-
-
-@runtime_checkable
-class DryRunnable(Protocol):
-    """A table that can try whether it can read the rows of a file."""
-
-    def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
-        """How many rows were brought to the declared version. Raises what reading would raise."""
-        ...
 
 
 def versions_covered(migrations: Sequence[Migration], version: int) -> frozenset[int]:
@@ -113,7 +102,7 @@ def count_migrated_rows(
     identity: CheckpointParquetMetadata,
     shown: str,
 ) -> int:
-    """Try the upgrade of a file: what `DryRunnable.check_rows` is for tables of runs."""
+    """Try the upgrade of a file: what `Table.check_rows` is for tables of runs."""
     hashed = add_hashes(rows, layout, shown)
     upgraded = upgrade_of(layout, migrations)(hashed, identity, shown)
     return int(upgraded.num_rows) if identity.state_version < layout.config.state_version else 0

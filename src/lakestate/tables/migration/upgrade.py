@@ -17,8 +17,8 @@ from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.compatibility import widens
 from lakestate.tables.arrow.schema import ddl_of
 from lakestate.tables.migration.steps import Migration, name_before_all
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, RunLayout
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
 _INTERNAL = frozenset({KEY, HASH, REMOVED, UPDATED})
 # A row from before its table had a time to live never expires, until it is written again: when it

@@ -13,24 +13,24 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lakestate.protocol.compaction import CompactionPlan, plan_compaction
+from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import CompactedFiles, CompactionConfig
+from lakestate.tables.contract import CompactedFiles
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.files import RunSummary, Upgrade, open_run, split_into_row_groups, store_run_bytes
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.merge import key_slices, merge_runs
 from lakestate.tables.runs.parquet import long_columns, run_writer
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.run import Run
 
 
 def compact_runs(
     layout: RunLayout,
     files: TableFiles,
-    compaction: CompactionConfig,
+    policy: CompactionPolicy,
     epoch: Epoch,
     context: TableContext,
     *,
@@ -38,7 +38,7 @@ def compact_runs(
     expired_before_us: int | None,
 ) -> CompactedFiles | None:
     """Merge the group of runs that the policy picks. None if it picks none."""
-    plan = compaction_plan(files.files, compaction)
+    plan = plan_compaction([file.size_bytes for file in files.files], policy)
     if plan is None:
         return None
     group = files.files[plan.start : plan.stop]
@@ -57,18 +57,6 @@ def compacted_files(table: str, group: tuple[FileRef, ...], file: FileRef | None
         bytes_read=sum(member.size_bytes for member in group),
         bytes_written=0 if file is None else file.size_bytes,
     )
-
-
-def compaction_plan(files: Sequence[FileRef], compaction: CompactionConfig) -> CompactionPlan | None:
-    """The group to merge, if enough files of enough epochs may be touched."""
-    wanted = compaction.generations
-    if wanted is not None and any(file.generation not in wanted for file in files):
-        return None
-    plan = plan_compaction([file.size_bytes for file in files], compaction.policy)
-    if plan is None:
-        return None
-    epochs = {file.epoch for file in files[plan.start : plan.stop]}
-    return plan if len(epochs) >= compaction.epochs_min else None
 
 
 def write_pieces(

@@ -23,10 +23,10 @@ from lakestate.protocol.values import Block, Epoch, FileRef, TimeRange
 from lakestate.storage.cache.run_cache import CachedFile, RunCache
 from lakestate.tables.arrow.wide_text import widen_text
 from lakestate.tables.context import TableContext
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.hashes import add_hashes
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.parquet import decode_run, encode_run, row_group_bounds, row_groups
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.partial_read import read_blocks, wanted_blocks
 from lakestate.tables.runs.run import Run
 from lakestate.tables.writers import writers

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lakestate.protocol.key_ranges import KeyRange
+from lakestate.protocol.rescale import clip_files
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
 from lakestate.tables.runs.files import Upgrade, open_run
@@ -74,9 +75,7 @@ def _part(file: FileRef) -> _Part:
 
 def files_of_subtask(files: tuple[FileRef, ...], context: TableContext) -> tuple[FileRef, ...]:
     """The files of the previous epoch that still hold rows of this subtask, clipped to its keys."""
-    mine = context.task.key_range
-    clipped = (file.clipped_to(mine) for file in files)
-    return tuple(file for file in clipped if file is not None)
+    return clip_files(files, context.task.key_range)
 
 
 def drop_expired_files(

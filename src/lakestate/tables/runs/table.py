@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.metadata import Column, TableConfig, TableFiles
-from lakestate.protocol.values import TaskInfo
+from lakestate.protocol.metadata import Column, TableConfig
+from lakestate.protocol.values import FileRef
 from lakestate.tables.arrow.schema import columns_of
+from lakestate.tables.context import TableContext
 from lakestate.tables.contract import Table
 from lakestate.tables.hashing.routing import routing_keys
 from lakestate.tables.migration.migrations import (
@@ -22,13 +22,16 @@ from lakestate.tables.migration.migrations import (
     upgrade_of,
     versions_covered,
 )
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
+from lakestate.tables.runs.file_check import check_run_file
 from lakestate.tables.runs.files import Upgrade
 from lakestate.tables.runs.layout import Hash, RunLayout
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
 
 class RunTable(Table):
     """A table of key and value columns, partitioned by key range."""
+
+    _lifecycle: ClassVar[frozenset[str]] = frozenset({"layout", "upgrade"})
 
     def __init__(
         self,
@@ -91,13 +94,9 @@ class RunTable(Table):
         table._hash = routing_keys
         return table
 
-    @classmethod
-    def subtask_metadata_from_table(
-        cls, config: TableConfig, merged: TableFiles, task: TaskInfo
-    ) -> TableFiles:
-        """The files with keys of a subtask, clipped to them."""
-        clipped = (file.clipped_to(task.key_range) for file in merged.files)
-        return replace(merged, files=tuple(file for file in clipped if file is not None))
+    def check_file(self, file: FileRef, context: TableContext) -> None:
+        """Raise if a file is not what its reference says."""
+        check_run_file(file, self.config, context)
 
     def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
         """How many rows of a file were brought to this version; raises what reading would raise."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
 from lakestate.protocol.metadata import TableConfig, TableFiles
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import CompactedFiles, CompactionConfig, swapped_in
+from lakestate.tables.contract import CompactedFiles, swap_in
 from lakestate.tables.runs.checkpointer import RunCheckpointer
-from lakestate.tables.runs.compaction import compacted_files, compaction_plan, write_pieces
+from lakestate.tables.runs.compaction import compacted_files, write_pieces
 from lakestate.tables.runs.files import Upgrade, open_run
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.parquet import long_columns
@@ -92,13 +93,13 @@ class TimeKeyCheckpointer(RunCheckpointer):
 def compact_time_runs(
     layout: RunLayout,
     files: TableFiles,
-    compaction: CompactionConfig,
+    policy: CompactionPolicy,
     epoch: Epoch,
     context: TableContext,
     upgrade: Upgrade | None,
 ) -> CompactedFiles | None:
     """Merge the group of runs that the policy picks, without their dead rows. None if it picks none."""
-    plan = compaction_plan(files.files, compaction)
+    plan = plan_compaction([file.size_bytes for file in files.files], policy)
     if plan is None:
         return None
     group = files.files[plan.start : plan.stop]
@@ -130,7 +131,7 @@ def swap_in_live_files(files: TableFiles, compacted: CompactedFiles) -> TableFil
         return files
     stamped = (raise_valid_from(file, raised_us) for file in compacted.merged)
     merged = tuple(file for file in stamped if not is_dead(file))
-    return swapped_in(files, replace(compacted, replaced=left, merged=merged))
+    return swap_in(files, replace(compacted, replaced=left, merged=merged))
 
 
 def _raised_floor_us(before: Sequence[FileRef], now: Sequence[FileRef | None]) -> int | None:

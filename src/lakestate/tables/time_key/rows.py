@@ -7,7 +7,7 @@ nothing for being searchable. Files are opened only if a row of theirs may be as
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import EpochCheckpointer
+from lakestate.tables.contract import EpochCheckpointer, View
 from lakestate.tables.event_time import EventTimeLike, event_time_us
 from lakestate.tables.runs.files import Upgrade
 from lakestate.tables.runs.layout import HASH, KEY, RunLayout, conform_columns
@@ -33,7 +33,7 @@ Rows: TypeAlias = pa.RecordBatch | pa.Table
 QUERY = "__query"
 
 
-class TimeKeyRows:
+class TimeKeyRows(View):
     """One subtask's rows of a `TimeKeyTable`, with everything that any view of them can do."""
 
     def __init__(
@@ -125,6 +125,10 @@ class TimeKeyRows:
             yield from self._batches(run, span)
         for file, live in stored:
             yield from self._batches(self._stored.run(file), live)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """All rows as dicts, keys then values. For tests and tools."""
+        return [row for batch in self.scan() for row in batch.to_pylist()]
 
     def checkpoint_into(self, checkpointer: EpochCheckpointer) -> None:
         """Hand over what was written since the last checkpoint."""

@@ -10,14 +10,16 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from lakestate.codec.table_codecs import TableCodec, TimeKeyCodec
 from lakestate.config import duration_us
+from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.compatibility import Compatibility, compatibility
 from lakestate.protocol.metadata import Column, TableConfig, TableFiles
 from lakestate.protocol.table_types import TIME_KEY, TableType
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.arrow.schema import columns_of
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import CompactedFiles, CompactionConfig
+from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.hashing.routing import routing_keys
 from lakestate.tables.migration.migrations import Migration, name_before_all
 from lakestate.tables.runs.layout import Hash
@@ -49,6 +51,7 @@ class TimeKeyTable(RunTable):
     """
 
     table_type: ClassVar[TableType] = TIME_KEY
+    codec: ClassVar[TableCodec] = TimeKeyCodec()
 
     def __init__(
         self,
@@ -104,10 +107,10 @@ class TimeKeyTable(RunTable):
         return merge_files(config, [parts[index] for index in sorted(parts)])
 
     def compact_data(
-        self, files: TableFiles, compaction: CompactionConfig, epoch: Epoch, context: TableContext
+        self, files: TableFiles, policy: CompactionPolicy, epoch: Epoch, context: TableContext
     ) -> CompactedFiles | None:
         """Merge neighbouring runs of similar size, dropping dead rows."""
-        return compact_time_runs(self.layout, files, compaction, epoch, context, self.upgrade)
+        return compact_time_runs(self.layout, files, policy, epoch, context, self.upgrade)
 
     @classmethod
     def apply_compacted_checkpoint(

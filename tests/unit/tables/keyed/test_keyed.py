@@ -248,7 +248,7 @@ def test_an_unknown_table_and_a_table_of_another_kind_are_named(jobs: list[Table
     job = start(jobs, KeyedTable("t", key="k bigint", value="n bigint"))
     with pytest.raises(NotFoundError, match="totals; found t"):
         job.managers[0].keyed("totals")
-    with pytest.raises(InvalidInputError, match="found KeyedTable; expected GlobalKeyedTable"):
+    with pytest.raises(InvalidInputError, match="found KeyedView; expected GlobalKeyedView"):
         job.managers[0].global_keyed("t")
 
 

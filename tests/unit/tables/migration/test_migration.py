@@ -37,8 +37,8 @@ from lakestate.tables.migration.migrations import (
     upgrade_of,
     versions_covered,
 )
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.layout import HASH, UPDATED, RunLayout
-from lakestate.tables.runs.parquet_metadata import CheckpointParquetMetadata
 
 NEVER_US = 2**63 - 1
 

@@ -15,7 +15,6 @@ from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import state_tables
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.manager import TableManager
-from lakestate.testing.operator_harness import view_rows
 from lakestate.testing.simulation.cluster.engine import JOB_ID
 from lakestate.testing.simulation.cluster.process import Process, SimulatedBackend
 from lakestate.testing.simulation.cluster.world import World
@@ -43,7 +42,7 @@ def read_state(job: SimulatedJob, backend: StateBackend, epoch: Epoch, paralleli
         for name, table in declared.items():
             # Every subtask has all rows of a replicated table: one of them is enough.
             if index == 0 or not table.table_type.is_replicated:
-                found.setdefault(name, []).extend(view_rows(context.view(name)))
+                found.setdefault(name, []).extend(context.view(name).to_pylist())
     return found
 
 
