@@ -175,7 +175,7 @@ def test_a_checkpoint_that_is_one_batch_older_than_the_state_is_refused(
     shutil.rmtree(tmp_path / "checkpoint")
     older.rename(tmp_path / "checkpoint")
     # As many rows, and yet not the batch that is published: only Spark's offsets can tell.
-    with pytest.raises(StreamingQueryException, match="a batch was planned anew"):
+    with pytest.raises(StreamingQueryException, match="a batch was planned a second time"):
         query.run()
 
 

@@ -1,8 +1,8 @@
-"""Publishing what the tasks of a batch wrote, on the driver; and finishing open files at the end.
+"""Publishes what the tasks of a batch wrote, on Spark's driver, and finishes open files at the end.
 
-Each call is a driver of its own: it claims the job, finishes a commit that was interrupted, and
-publishes only if the epoch that the tasks went on from is still the newest. Nothing is remembered
-from one batch to the next but what is stored.
+Each call is a driver with its own claim: it claims the job, completes an interrupted commit, and publishes
+only if the epoch that the tasks continued from is still the newest. From one batch to the next, nothing is
+remembered except what is stored.
 """
 
 from __future__ import annotations
@@ -27,48 +27,48 @@ from lakestate.spark.data_source.position import BATCHES, BatchPosition, check_s
 from lakestate.storage.parallel import InlineExecutor, map_in_parallel
 
 SCHEMA_FILE = "sink/schema.arrow"
-"""In every manifest: what open files can be finished with when no rows are at hand."""
+"""A file in every manifest: the schema of the rows, needed to finish open files when there are no rows."""
 
 UPKEEP_EPOCHS = 10
-"""State is cleaned up in the first epoch of a run of the query, and every so many epochs."""
+"""Upkeep runs in the first epoch after a start of the query, and then every so many epochs."""
 
 EpochId = tuple[int, int]
 """Epoch and generation."""
 
 
 class WrittenPartition(msgspec.Struct, frozen=True):
-    """What a task tells the driver about its partition."""
+    """What a task reports to the driver about its partition."""
 
     batch: BatchPosition
     writer: str
     parent: EpochId | None
-    """The epoch that it went on from."""
+    """The epoch that the task continued from."""
     report: bytes | None = None
-    """None if the batch was published before, so that nothing was written."""
+    """None if the batch was already published, so that nothing was written."""
     latest_us: int | None = None
     rows: int = 0
-    """How many it has, written or not."""
+    """Rows of the partition, written or not."""
 
     def encode(self) -> bytes:
-        """As MessagePack."""
+        """Encode as MessagePack."""
         return msgspec.msgpack.encode(self)
 
     @staticmethod
     def decode(data: bytes) -> WrittenPartition:
-        """What a task told."""
+        """Decode what `encode` returned."""
         return msgspec.msgpack.decode(data, type=WrittenPartition)
 
 
 def epoch_id(manifest: Manifest | None) -> EpochId | None:
-    """Which epoch it is; a number alone can be published by one driver or by another."""
+    """Identifies an epoch: two drivers may both write an epoch with the same number."""
     return None if manifest is None else (int(manifest.epoch), int(manifest.generation))
 
 
 def commit_batch(job: OpenedJob, written: Sequence[WrittenPartition], batch_id: int) -> None:
-    """Publish and commit a batch. One that is published already only has its commit completed.
+    """Publish and commit a batch. If it is already published, only complete its commit.
 
-    Raises ConflictError if another epoch has come between, which is then the newest: the batch
-    has to be written again; and IncompatibleStateError if Spark has planned a published one anew.
+    Raises ConflictError if another epoch was published meanwhile: the batch has to be written again.
+    Raises IncompatibleStateError if Spark planned a published batch a second time.
     """
     batch = msgspec.structs.replace(
         _one_batch(written, batch_id),
@@ -93,8 +93,8 @@ def commit_batch(job: OpenedJob, written: Sequence[WrittenPartition], batch_id: 
 def finish_files(**options: Any) -> list[str]:
     """Finish the files that a stopped query left open, and make them visible. Returns their names.
 
-    Takes the options that the query had. Rows in open files are stored but not visible; without
-    this call they become visible when the query goes on and its files are rolled.
+    Takes the options of the query. Rows in open files are stored but not visible; without this call
+    they become visible when the query continues and its files are rolled.
 
     >>> import lakestate as ls
     >>> ls.finish_files(path="/data/out", checkpointLocation="/tmp/no-such-query")
@@ -107,10 +107,10 @@ def finish_files(**options: Any) -> list[str]:
         raise NotFoundError(
             "no query has written to this sink yet",
             object_name=f"{read.state.url}/{read.job_id}",
-            action="give the same checkpointLocation, or stateLocation and jobId, as the query has",
+            action="pass the same checkpointLocation, or stateLocation and jobId, as the query",
         )
     job = OpenedJob(read, _row_schema(newest))
-    # Before the job is claimed: what cannot be finished so must not stop a query that runs.
+    # Before the job is claimed: files that cannot be finished must not stop a query that is running.
     job.check()
     reached = BatchPosition.from_manifest(newest)
     driver = _driver(job, newest, (), None)
@@ -159,14 +159,14 @@ def _watermark_us(job: OpenedJob, plan: EpochPlan, written: Sequence[WrittenPart
 
 
 def _one_batch(written: Sequence[WrittenPartition], batch_id: int) -> BatchPosition:
-    """The batch that all tasks wrote."""
+    """The one batch that all tasks wrote."""
     batches = {part.batch for part in written}
     writers = {part.writer for part in written}
     if len(batches) != 1 or len(writers) != len(written) or {b.batch_id for b in batches} != {batch_id}:
         raise InvalidInputError(
-            "what Spark's tasks wrote is not one batch",
+            "Spark's tasks did not write one batch",
             found=f"{len(written)} partitions of {len(writers)} writers, of {sorted(map(str, batches))}",
-            expected=f"each partition of batch {batch_id} once",
+            expected=f"each partition of batch {batch_id}, once",
         )
     return next(iter(batches))
 
@@ -198,7 +198,7 @@ def _is_upkeep_due(newest: Manifest | None, batch: BatchPosition | None) -> bool
 
 
 def _clean_up(job: OpenedJob, manifest: Manifest) -> None:
-    """All writers' files at once: they are of one sink."""
+    """Clean up after all writers at once: they write for one sink."""
     parts = [part.encode() for part in _pre_commits(manifest)]
     job.options.sink.committer().clean_up(job.job_id, manifest.epoch, parts)
 
@@ -226,7 +226,7 @@ def _row_schema(manifest: Manifest) -> pa.Schema:
         return pa.ipc.read_schema(pa.py_buffer(data or b""))
     except (pa.ArrowInvalid, OSError) as cause:
         raise CorruptionError(
-            "the columns of the rows are not in the manifest",
+            "the schema of the rows is not in the manifest",
             object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
             found=str(cause),
             expected=SCHEMA_FILE,
@@ -238,16 +238,16 @@ def _overtaken_error(job: OpenedJob, newest: Manifest | None) -> ConflictError:
         "another driver has published an epoch since this batch was planned",
         object_name=job.state,
         found=_epoch_text(newest),
-        action="let only one query write with this state; start it again, and the batch is written again",
+        action="let only one query write with this state; restart it to write the batch again",
     )
 
 
 def _still_open_error(job: OpenedJob, newest: Manifest | None) -> ConflictError:
     return ConflictError(
-        "a query has published a batch while its files were to be finished; they are still open",
+        "a query published a batch while its files were being finished; they are still open",
         object_name=job.state,
         found=_epoch_text(newest),
-        action="stop the query, and finish them again",
+        action="stop the query, then call finish_files again",
     )
 
 
@@ -256,10 +256,10 @@ def _epoch_text(newest: Manifest | None) -> str:
 
 
 class _Never(Executor):
-    """Leaves work to a later epoch."""
+    """Runs nothing: upkeep is left to a later epoch."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Nothing is done."""
+        """Return a cancelled future."""
         future: Future[Any] = Future()
         future.cancel()
         return future

@@ -1,9 +1,9 @@
-"""How far a query of Spark's has come with a sink, and whether a batch follows. No I/O.
+"""Which batch of a Spark query a sink has reached, and whether another batch follows it. No I/O.
 
-Spark numbers the batches of a query from 0, and runs the last one again if it died before it had
-written down that the batch was done. An epoch says in its manifest which batch it holds; so a batch
-that is published already is recognised, however often it comes back. One that Spark has planned
-anew, because its checkpoint is older than the state, has the same number and other rows.
+Spark numbers the batches of a query from 0, and runs the last one again if it failed before recording that
+the batch was done. The manifest of an epoch says which batch it holds, so a published batch is recognised no
+matter how often it returns. A batch that Spark planned a second time, because its checkpoint is older than
+the state, has the same number but different rows.
 """
 
 from __future__ import annotations
@@ -15,79 +15,79 @@ from lakestate.errors import CorruptionError, IncompatibleStateError
 from lakestate.protocol.metadata import Manifest, SourceOffsets
 
 BATCHES = "batches"
-"""The name of the only source of such a job: the batches of Spark's query."""
+"""The name of the only source of such a job: the batches of the query."""
 
 
 class BatchPosition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One batch of one query. The run, which is one start of the query, only says who did it."""
+    """One batch of one query. The run id, one per start of the query, only says who wrote it."""
 
     query_id: str
     batch_id: int
     run_id: str
     rows: int | None = None
-    """How many it has. None in what was stored before they were counted, and in tasks."""
+    """Rows of the batch. None in tasks, and in manifests from before rows were counted."""
     plan_digest: str | None = None
-    """Of Spark's `offsets/N`, which is written once for a batch. None where that cannot be read."""
+    """Digest of Spark's `offsets/N`, which is written once per batch. None if that cannot be read."""
 
     def offsets(self, watermark_us: int | None) -> SourceOffsets:
-        """The position as a manifest keeps it."""
+        """The position as a manifest stores it."""
         return SourceOffsets(BATCHES, msgspec.json.encode(self).decode(), watermark_us)
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> BatchPosition:
-        """The last batch that an epoch and those before it hold."""
+        """The last batch that this epoch or an earlier one holds."""
         where = f"epoch {manifest.epoch} of job {manifest.job_id}"
         for source in manifest.sources:
             if source.source == BATCHES:
                 return _decode(source.offsets, where)
         raise IncompatibleStateError(
-            "the state is not of a sink that a query writes to",
+            "the state does not belong to a sink of a query",
             object_name=where,
             found=f"sources {', '.join(source.source for source in manifest.sources) or 'none'}",
             expected=BATCHES,
-            action="give the query a stateLocation of its own",
+            action="give the query its own stateLocation",
         )
 
 
 def is_published(reached: BatchPosition | None, batch: BatchPosition, state: str) -> bool:
-    """Whether a batch is in the newest epoch already; False if it is the one to write next.
+    """Whether a batch is already in the newest epoch. False if it is the batch to write next.
 
     >>> first, second = BatchPosition("q", 0, "r"), BatchPosition("q", 1, "r")
     >>> is_published(None, first, ""), is_published(first, first, ""), is_published(first, second, "")
     (False, True, False)
 
-    Anything else would lose rows or write them twice, and is refused.
+    Any other batch would lose rows or write them twice, and is refused.
     """
     if reached is not None and reached.query_id != batch.query_id:
         raise IncompatibleStateError(
-            "the state is of another query",
+            "the state belongs to another query",
             object_name=state,
             found=f"query {batch.query_id}",
             expected=f"query {reached.query_id}",
-            action="give each query a checkpointLocation and a stateLocation of its own; if Spark's "
-            "checkpoint was deleted, finish the open files and delete the state with it",
+            action="give each query its own checkpointLocation and stateLocation; if you deleted Spark's "
+            "checkpoint, finish the open files and delete the state too",
         )
     if reached is not None and reached.batch_id == batch.batch_id:
         return True
     next_batch = 0 if reached is None else reached.batch_id + 1
     if batch.batch_id != next_batch:
         raise IncompatibleStateError(
-            "Spark's checkpoint and the state of the sink are not of one time",
+            "Spark's checkpoint and the state of the sink are from different times",
             object_name=state,
             found=f"batch {batch.batch_id}",
             expected=f"batch {next_batch}",
             action="restore both from the same moment, or start with a new checkpointLocation; "
-            "state that was moved is found again with the option jobId",
+            "if you moved the state, set the option jobId",
         )
     return False
 
 
 def check_same_plan(reached: BatchPosition, batch: BatchPosition, state: str) -> None:
-    """Refuse a batch that has the number of the published one, but was planned anew.
+    """Refuse a batch that has the number of the published one but was planned a second time.
 
-    Its rows were not written, because that batch is published; those that it has more would be lost.
-    Spark's offsets tell for sure. The number of rows has to do where they are out of reach: it can
-    differ in the same batch, if the query is not deterministic.
+    Its rows are not written, because the batch counts as published: additional rows would be lost. Spark's
+    offsets decide. If they cannot be read, the number of rows decides, which can differ for the same batch
+    if the query is not deterministic.
 
     >>> published = BatchPosition("q", 4, "r", rows=2)
     >>> check_same_plan(published, BatchPosition("q", 4, "r", rows=2), "")
@@ -101,12 +101,12 @@ def check_same_plan(reached: BatchPosition, batch: BatchPosition, state: str) ->
     else:
         is_same = None in (reached.rows, batch.rows) or reached.rows == batch.rows
         action += (
-            "; if only the query gave other rows this time, mark the batch as done with "
-            f"commits/{batch.batch_id} in Spark's checkpoint, a copy of the one before"
+            "; if it is the same batch and only the query returned other rows, mark it as done: copy the "
+            f"newest file in commits/ of Spark's checkpoint to commits/{batch.batch_id}"
         )
     if not is_same:
         raise IncompatibleStateError(
-            "Spark's checkpoint is older than the state of the sink: a batch was planned anew",
+            "Spark's checkpoint is older than the state of the sink: a batch was planned a second time",
             object_name=state,
             found=_batch_text(batch),
             expected=f"{_batch_text(reached)}, which is published",
@@ -124,5 +124,5 @@ def _decode(text: str, where: str) -> BatchPosition:
         return msgspec.json.decode(text, type=BatchPosition)
     except UNDECODABLE as cause:
         raise CorruptionError(
-            "the position of the query cannot be read", object_name=where, found=str(cause)
+            "the position of the query cannot be decoded", object_name=where, found=str(cause)
         ) from cause

@@ -236,13 +236,13 @@ def test_a_batch_that_does_not_follow_is_refused(tmp_path: Path, batch: int) -> 
     written = query(tmp_path)
     written.run(0, [rows(0)])
     written.run(1, [rows(1)])
-    with pytest.raises(ls.IncompatibleStateError, match="not of one time") as refused:
+    with pytest.raises(ls.IncompatibleStateError, match="are from different times") as refused:
         written.run(batch, [rows(9)])
     assert refused.value.expected == "batch 2"
 
 
 def test_a_query_that_has_lost_its_state_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ls.IncompatibleStateError, match="not of one time") as refused:
+    with pytest.raises(ls.IncompatibleStateError, match="are from different times") as refused:
         query(tmp_path).run(7, [rows(0)])
     assert refused.value.expected == "batch 0"
 
@@ -285,9 +285,9 @@ def test_parts_of_two_batches_are_refused(tmp_path: Path) -> None:
     written = query(tmp_path)
     planned = written.planned()
     message = written.written(planned, 0, 0, rows(0))
-    with pytest.raises(ls.InvalidInputError, match="not one batch"):
+    with pytest.raises(ls.InvalidInputError, match="did not write one batch"):
         written.commit([message, message], 0)
-    with pytest.raises(ls.InvalidInputError, match="not one batch"):
+    with pytest.raises(ls.InvalidInputError, match="did not write one batch"):
         written.commit([message], 1)
     with pytest.raises(ls.InvalidInputError, match="missing"):
         written.commit([message, None], 0)

@@ -42,7 +42,7 @@ class TestWithoutSparksOffsets:
     def test_a_batch_with_more_rows_than_were_published_is_refused(self, tmp_path: Path) -> None:
         query(tmp_path).run(0, [rows(1), rows(2)])
         query(tmp_path).run(1, [rows(3), rows(4)])
-        with pytest.raises(ls.IncompatibleStateError, match="a batch was planned anew") as refused:
+        with pytest.raises(ls.IncompatibleStateError, match="a batch was planned a second time") as refused:
             query(tmp_path).restarted("run-1").run(1, [rows(3, 5), rows(4)])
         assert refused.value.found == "batch 1 with 3 rows"
         assert refused.value.expected == "batch 1 with 2 rows, which is published"
@@ -58,7 +58,7 @@ class TestWithoutSparksOffsets:
         written.run(0, [rows(1, 2)])
         ls.finish_files(**written.options)
         written.restarted("run-1").run(0, [rows(1, 2)])
-        with pytest.raises(ls.IncompatibleStateError, match="planned anew"):
+        with pytest.raises(ls.IncompatibleStateError, match="planned a second time"):
             written.restarted("run-2").run(0, [rows(1, 2, 3)])
 
 
