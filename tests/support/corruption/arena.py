@@ -139,9 +139,10 @@ class Arena:
         """By upload: its file, and the numbers of the parts that the newest epoch refers to."""
         used: dict[str, tuple[str, set[int]]] = {}
         for record in self._open_files("out"):
-            assert isinstance(record.place, UploadResumePoint)
-            assert record.place.token is not None
-            used[record.place.token] = (record.path, {part.number for part in record.place.parts})
+            point = record.resume_point
+            assert isinstance(point, UploadResumePoint)
+            assert point.token is not None
+            used[point.token] = (record.path, {part.number for part in point.parts})
         for file in self._finished_files("out"):
             assert isinstance(file.content, CompletedUpload)
             used[file.content.token] = (file.path, {part.number for part in file.content.parts})
@@ -161,7 +162,7 @@ class Arena:
 
     def _local_targets(self) -> Iterator[Target]:
         """Copies that attempts left behind are no targets: nothing refers to them."""
-        places = [record.place for record in self._open_files("local")]
+        places = [record.resume_point for record in self._open_files("local")]
         used = {place.temporary for place in places if isinstance(place, LocalResumePoint)}
         contents = [file.content for file in self._finished_files("local")]
         used |= {content.temporary for content in contents if isinstance(content, LocalFile)}
