@@ -34,6 +34,7 @@ from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.manager import TableManager
 from lakestate.testing.faults import SimulatedCrash
 from lakestate.testing.stepping import SteppingAmbient
+from lakestate.verification import VerificationReport
 
 JOB = "job"
 SOURCE = "rows"
@@ -373,3 +374,8 @@ def _restore(client: RemoteClient, wanted: Mapping[str, bytes]) -> None:
     for path, data in wanted.items():
         if found.get(path) != data:
             client.put(path, data)
+
+
+def report_of(job: CorruptionJob) -> VerificationReport:
+    """Verify the job with its sinks."""
+    return ls.verify(job.backend, JOB, sinks=job.sinks)

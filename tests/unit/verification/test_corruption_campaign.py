@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import os
 import random
-import re
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import xxhash
 from tests.support.corruption.arena import Arena, Target
@@ -27,18 +23,17 @@ from tests.support.corruption.job import (
     OPERATORS,
     ROWS_PER_EPOCH,
     CorruptionJob,
-    built,
     expected_output,
     expected_state,
 )
 from tests.support.corruption.mutations import MUTATIONS as WAYS
-from tests.support.corruption.mutations import Damage, Original, damage
+from tests.support.corruption.mutations import Damage, damage
+from tests.support.corruption.outcomes import COLUMNS, table_of
 from tests.support.repository import ROOT
 
 import lakestate as ls
 from lakestate.errors import LakestateError, NotFoundError
 from lakestate.protocol.values import Epoch
-from lakestate.storage.cache.entry import decode_record, stamp_of
 from lakestate.storage.parallel import run_sequentially
 from lakestate.verification import VerificationReport
 from lakestate.verification import job as verification
@@ -46,8 +41,6 @@ from lakestate.verification import job as verification
 MUTATIONS = 1_000
 MUTATIONS_SHARE = 200
 """So many in `make test`, the others in `make test-full`."""
-
-CACHE_MUTATIONS = 150
 
 HARMLESS = {
     ("commit marker", "delete"): "the commit is done again, and finds it done",
@@ -61,6 +54,8 @@ HARMLESS = {
     ("lane claim", "*"): "only that it is there counts, and only against an attempt that was given up",
 }
 """What `verify` need not name, and why. The rows must be right all the same."""
+
+DOCUMENTATION = ROOT / "docs/reliability.md"
 
 
 class Campaign:
@@ -211,13 +206,6 @@ def _told(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["user"], row["row"], row.get("n"), row.get("ts")
 
 
-@pytest.fixture(scope="module")
-def arenas(tmp_path_factory: pytest.TempPathFactory) -> list[Arena]:
-    with run_sequentially():
-        job, running, interrupted = built(tmp_path_factory.mktemp("campaign"))
-        return [Arena(job, running), Arena(job, interrupted)]
-
-
 @pytest.fixture
 def checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a data file says follows from its bytes: those seen before are not decoded again."""
@@ -235,34 +223,6 @@ def checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
             right.add(known)
 
     monkeypatch.setattr(verification, "check_data_file", remembered)
-
-
-DOCUMENTATION = ROOT / "docs/reliability.md"
-COLUMNS = ("flip", "truncate", "extend", "empty", "garbage", "copy", "swap", "older", "delete")
-OUTCOMES = ("named", "harmless")
-KINDS = (
-    "fence", "retention boundary", "epoch record", "tag", "manifest", "commit marker", "subtask metadata",
-    "run of a KeyedTable", "run of a TimeKeyTable", "run of a GlobalKeyedTable", "run of a sink",
-    "sink part", "upload record", "hidden file", "part without reference", "lane claim", "orphan",
-)  # fmt: skip
-
-
-def table_of(outcomes: Counter[tuple[str, str, str]]) -> str:
-    """The outcomes by kind, as they are shown in the documentation."""
-    struck = {kind for kind, _, _ in outcomes}
-    rows: dict[str, Counter[str]] = {
-        kind: Counter() for kind in (*KINDS, *sorted(struck - {*KINDS}), "all") if kind in {*struck, "all"}
-    }
-    for (kind, mutation, outcome), times in outcomes.items():
-        for name in (kind, "all"):
-            rows[name][mutation] += times
-            rows[name][outcome] += times
-    columns = (*COLUMNS, *OUTCOMES)
-    lines = [f"| object | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-    for name, found in rows.items():
-        shown = re.sub(r"\w+Table", r"`\g<0>`", name)
-        lines.append(f"| {shown} | {' | '.join(str(found[column]) for column in columns)} |")
-    return "\n".join(lines)
 
 
 def test_a_table_of_outcomes_is_that_of_the_documentation() -> None:
@@ -357,62 +317,3 @@ def test_mutations_are_named_or_harmless_for_as_long_as_there_is_time(
                 break
     with capsys.disabled():
         print("\n" + table_of(campaign.outcomes))
-
-
-@pytest.mark.slow
-def test_a_damaged_cached_run_costs_time_and_never_a_row(arenas: list[Arena], tmp_path: Path) -> None:
-    arena = arenas[0]
-    outcomes: Counter[tuple[str, str, str]] = Counter()
-    with run_sequentially():
-        arena.job.put_back(arena.world)
-        pristine = tmp_path / "pristine"
-        _restored_with(arena, pristine)
-        for seed in range(CACHE_MUTATIONS):
-            folder = tmp_path / "cache"
-            shutil.copytree(pristine, folder)
-            kind, mutation, named = _strike_cache(random.Random(seed), folder)
-            outcomes[kind, mutation, "named" if named else "harmless"] += 1
-            _restored_with(arena, folder)
-            assert ls.verify_cache(folder).is_clean, "what was damaged is built again"
-            shutil.rmtree(folder)
-    print("\n" + table_of(outcomes))
-    assert {kind for kind, _, _ in outcomes} == {"cached run", "record of a cached run"}
-
-
-def _strike_cache(rng: random.Random, folder: Path) -> tuple[str, str, bool]:
-    """Damage a cached run or its record; in half of the cases so that `stat` does not show it."""
-    kind, pattern = rng.choice([("cached run", "*.run"), ("record of a cached run", "*.json")])
-    files = sorted(folder.glob(pattern))
-    file = rng.choice(files)
-    others = [(other.name, other.read_bytes()) for other in files if other != file]
-    mutation, done = damage(rng, Original(file.read_bytes(), others, [data for _, data in others]))
-    for path, data in ((file, done.data), (folder / str(done.swapped_with), file.read_bytes())):
-        if data is None:
-            path.unlink()
-        elif path == file or done.swapped_with is not None:
-            path.write_bytes(data)
-    if kind == "cached run" and rng.random() < 0.5:
-        for path in (file, folder / str(done.swapped_with)):
-            _vouch_for(path)
-    report = ls.verify_cache(folder)
-    told = [finding.object_name for finding in report.findings]
-    is_named = any(Path(name).stem == file.stem for name in told)
-    # An entry of which one file is gone is no entry, and a record only says when to look at the file.
-    is_harmless = mutation == "delete" or kind != "cached run"
-    assert is_named or is_harmless, f"{mutation} of {file.name} is not named by {report}"
-    return kind, mutation, is_named
-
-
-def _vouch_for(path: Path) -> None:
-    """As if a disk had changed the bytes: the record still fits all that `stat` shows."""
-    record = path.with_suffix(".json")
-    known = decode_record(record.read_bytes()) if path.exists() and record.exists() else None
-    if known is not None:
-        record.write_bytes(msgspec.json.encode(replace(known, stamp=stamp_of(path.stat()))))
-
-
-def _restored_with(arena: Arena, cache: Path) -> None:
-    """Restore the newest epoch with a cache, as a process that was just started."""
-    backend = ls.ParquetBackend(arena.job.backend._config, cache_dir=cache)
-    found = arena.job.restored(arena.newest, 2, backend=backend)
-    assert found == expected_state(arena.world.upto[arena.newest])

@@ -1,54 +1,25 @@
-"""What a verification says about a job: damage by name, orphans, dangling output, restorable epochs."""
+"""What a verification reports about state: damage by name, orphans, restorable epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.support.corruption.job import JOB, CorruptionJob, World, built
+from tests.support.corruption.job import JOB, CorruptionJob, World, report_of
 from tests.support.jobs.small_job import SmallJob, fresh_memory
 from tests.support.jobs.table_job import TableJob
 
 import lakestate as ls
-from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.coordinator.retain import retain_from
-from lakestate.errors import InvalidInputError, NotFoundError, StorageUnavailableError
+from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.protocol.records import BoundaryRecord
 from lakestate.protocol.retention import RetentionPlan
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.storage.parallel import run_sequentially
 from lakestate.verification import DanglingStatus, OrphanDeletion, Problem, VerificationReport
-from lakestate.verification import job as verification
 from lakestate.verification.report import LINES_MAX, EpochVerdict, Finding
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CorruptionJob, World, World]:
-    with run_sequentially():
-        return built(tmp_path_factory.mktemp("verify"))
-
-
-@pytest.fixture
-def job(whole: tuple[CorruptionJob, World, World]) -> CorruptionJob:
-    """The job with open files; two tags, one of them of an epoch before the boundary."""
-    whole[0].put_back(whole[1])
-    return whole[0]
-
-
-@pytest.fixture
-def interrupted(whole: tuple[CorruptionJob, World, World]) -> CorruptionJob:
-    """The same, its last epoch published and not committed."""
-    whole[0].put_back(whole[2])
-    return whole[0]
-
-
-def report_of(job: CorruptionJob) -> VerificationReport:
-    return ls.verify(job.backend, JOB, sinks=job.sinks)
 
 
 def manifest_path(job: CorruptionJob, epoch: int) -> str:
@@ -138,13 +109,6 @@ def test_several_damages_are_all_named_at_once(job: CorruptionJob) -> None:
     assert found["tags/kept-4.json"].consequence == "retention deletes nothing"
 
 
-def hidden_in_use(job: CorruptionJob) -> Path:
-    """The one hidden file that is no copy of an attempt that died."""
-    left = {each.token for each in report_of(job).dangling}
-    [used] = (file for file in (job.local_root / ".lakestate/open").iterdir() if file.name not in left)
-    return used
-
-
 def one_finding(job: CorruptionJob, path: str) -> tuple[Problem, tuple[Epoch, ...], str]:
     [finding] = report_of(job).findings
     assert finding.object_name.endswith(f"{JOB}/{path}")
@@ -225,221 +189,6 @@ def test_retention_collects_exactly_the_orphans_of_which_that_was_said(job: Corr
     assert report_of(job).is_clean
 
 
-def test_uploads_that_nothing_refers_to_are_told_apart(job: CorruptionJob) -> None:
-    store = job.sinks["out"].store
-    [used, *_] = store.uploads.list_dangling()
-    name = used.upload.path.split("-0000000001-")[0]
-    dead = store.uploads.start(f"{name}-0000000003-00000-dead.parquet")
-    coming = store.uploads.start(f"{name}-0000000006-00000-new.parquet")
-    store.uploads.start("part-0123456789ab-0000000001-00000-of-another-job.parquet")
-    state = job.backend.objects(JOB).store.uploads.start(f"{JOB}/by-hand")
-    told = (each for each in report_of(job).dangling if each.sink_id != "local")
-    found = {each.token: (each.status, each.sink_id) for each in told}
-    assert found == {
-        dead.token: (DanglingStatus.DEAD, "out"),
-        coming.token: (DanglingStatus.IN_FLIGHT, "out"),
-        state.token: (DanglingStatus.NOT_USED, None),
-    }
-    assert "left by an attempt that died" in str(report_of(job))
-
-
-def test_hidden_local_files_that_nothing_refers_to_are_told(job: CorruptionJob) -> None:
-    used = hidden_in_use(job)
-    dead = f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead.parquet"
-    copy = f"{used.name.rpartition('.')[0]}.of-another-attempt"
-    for name in (dead, copy):
-        (used.parent / name).write_bytes(b"x")
-    found = {each.token: each.status for each in report_of(job).dangling}
-    statuses = {dead: DanglingStatus.DEAD, copy: DanglingStatus.COPY}
-    assert {name: found[name] for name in (dead, copy)} == statuses
-
-
-def test_what_is_said_of_a_hidden_file_that_nothing_refers_to_is_what_clean_up_does(
-    job: CorruptionJob,
-) -> None:
-    used = hidden_in_use(job)
-    (used.parent / f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead.parquet").write_bytes(b"x")
-    said = {each.token: each.status for each in report_of(job).dangling}
-    manifest = job.backend.load_checkpoint_metadata(JOB)
-    [data] = (sink.data for sink in manifest.sinks if sink.sink_id == "local")
-    job.sinks["local"].committer().clean_up(JOB, manifest.epoch, decode_pre_commits(data, "test"))
-    left = {file.name for file in used.parent.iterdir()} - {used.name}
-    assert left == {name for name, status in said.items() if status is DanglingStatus.COPY}
-
-
-@pytest.mark.parametrize("world", ["job", "interrupted"])
-def test_a_lost_part_of_unfinished_output_is_named(world: str, request: pytest.FixtureRequest) -> None:
-    job: CorruptionJob = request.getfixturevalue(world)
-    path = next(path for path in job.snapshot({}, {}).output if path.endswith("part-00001"))
-    job.output_client.delete([path])
-    [finding] = report_of(job).findings
-    assert (finding.kind, finding.problem) == ("part of unfinished output", Problem.MISSING)
-    assert "(part 1 of upload " in finding.object_name
-    assert "cannot be finished" in finding.consequence
-
-
-def test_a_changed_part_of_unfinished_output_is_named(job: CorruptionJob) -> None:
-    path = next(path for path in job.snapshot({}, {}).output if path.endswith("part-00001"))
-    job.output_client.put(path, job.output_client.get(path).data[::-1])
-    [finding] = report_of(job).findings
-    assert (finding.kind, finding.problem) == ("part of unfinished output", Problem.CHECKSUM)
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda data: data[::-1], Problem.CHECKSUM),
-        (lambda data: data[:-1], Problem.SIZE),
-        (lambda data: None, Problem.MISSING),
-    ],
-)
-@pytest.mark.parametrize("world", ["job", "interrupted"])
-def test_a_changed_hidden_file_is_named(
-    world: str,
-    change: Callable[[bytes], bytes | None],
-    problem: Problem,
-    request: pytest.FixtureRequest,
-) -> None:
-    job: CorruptionJob = request.getfixturevalue(world)
-    hidden = hidden_in_use(job)
-    changed = change(hidden.read_bytes())
-    hidden.unlink() if changed is None else hidden.write_bytes(changed)
-    [finding] = report_of(job).findings
-    assert (finding.kind, finding.problem) == ("hidden file", problem)
-    assert finding.object_name == str(hidden)
-
-
-def test_a_finished_hidden_file_may_not_grow(interrupted: CorruptionJob) -> None:
-    hidden = hidden_in_use(interrupted)
-    hidden.write_bytes(hidden.read_bytes() + b"more")
-    [finding] = report_of(interrupted).findings
-    assert finding.problem is Problem.SIZE
-
-
-def test_a_sink_that_the_job_does_not_have_is_refused(job: CorruptionJob) -> None:
-    with pytest.raises(InvalidInputError, match="no such sink: other; found local, out, recent, totals"):
-        ls.verify(job.backend, JOB, sinks={"other": job.sinks["out"]})
-
-
-def test_the_state_of_a_sink_that_cannot_be_used_is_named(
-    job: CorruptionJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All checksums are right, and still the record of an open file is none."""
-    monkeypatch.setattr("lakestate.sinks.files.open_files._RECORD", -2)
-    findings = report_of(job).findings
-    assert {(each.kind, each.problem) for each in findings} == {("unfinished output", Problem.UNREADABLE)}
-    assert "table open_files, file " in findings[0].object_name
-
-
-def test_without_its_sinks_only_the_state_of_a_job_is_verified(job: CorruptionJob) -> None:
-    path = next(path for path in job.snapshot({}, {}).output if path.endswith("part-00001"))
-    job.output_client.delete([path])
-    assert ls.verify(job.backend, JOB).is_clean
-
-
-def test_a_commit_that_was_cut_short_half_way_is_no_damage(interrupted: CorruptionJob) -> None:
-    """Some files are shown already, and their uploads are gone."""
-    sink = interrupted.sinks["out"]
-    upload = next(iter(sink.store.uploads.list_dangling())).upload
-    parts = sink.store.uploads.list_parts(upload)
-    manifest = interrupted.backend.load_checkpoint_metadata(JOB, 6)
-    used = _finished_parts(manifest, upload.path)
-    sink.store.uploads.complete(upload, [part for part in parts if part.number in used])
-    report = report_of(interrupted)
-    assert report.is_clean, str(report)
-
-
-def _finished_parts(manifest: Any, path: str) -> set[int]:
-    from lakestate.coordinator.epoch_plan import decode_pre_commits
-    from lakestate.sinks.files.pre_commit import CompletedUpload, PreCommit
-
-    numbers: set[int] = set()
-    for sink in (sink for sink in manifest.sinks if sink.sink_id == "out"):
-        for data in decode_pre_commits(sink.data, "manifest"):
-            for file in PreCommit.decode(data).finished:
-                if file.path == path and isinstance(file.content, CompletedUpload):
-                    numbers |= {part.number for part in file.content.parts}
-    return numbers
-
-
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Do something in the middle of the next verification, when all references are read."""
-    check = verification.check_data_file
-
-    def disturbed(*arguments: Any) -> None:
-        monkeypatch.setattr(verification, "check_data_file", check)
-        act()
-        check(*arguments)
-
-    monkeypatch.setattr(verification, "check_data_file", disturbed)
-
-
-def test_what_retention_takes_away_meanwhile_is_no_damage(
-    job: CorruptionJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def collect() -> None:
-        client = job.state_client
-        client.delete([f"{JOB}/tags/kept-2.json", f"{JOB}/tags/kept-4.json", f"{JOB}/tags/moved.json"])
-        backend = ls.ParquetBackend(job.backend._config)
-        backend.claim(JOB)
-        backend.cleanup_checkpoint(JOB, 5)
-
-    meanwhile(monkeypatch, collect)
-    with run_sequentially():
-        report = report_of(job)
-    assert report.is_clean, str(report)
-    assert report.restorable == (5,)
-
-
-def test_the_first_retention_of_a_job_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = TableJob([ls.GlobalKeyedTable("t", key=int, value=int)])
-    for number in range(4):
-        tables.managers[0].global_keyed("t").insert(number, number)
-        tables.checkpoint()
-    meanwhile(monkeypatch, lambda: tables.backend.cleanup_checkpoint("job", 4))
-    with run_sequentially():
-        report = ls.verify(tables.backend, "job")
-    assert report.is_clean, str(report)
-    assert report.restorable == (4,)
-    tables.close()
-
-
-def test_output_that_is_finished_meanwhile_is_no_damage(
-    job: CorruptionJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The epoch that was newest had files open; the next one finishes and commits them."""
-
-    def go_on() -> None:
-        driver = job.driver()
-        driver.start()
-        job.run_epoch(driver, then_stop=True)
-        driver.stop()
-
-    findings = verification.SinkOutput.findings
-
-    def late(self: Any) -> Iterator[Finding]:
-        monkeypatch.setattr(verification.SinkOutput, "findings", findings)
-        go_on()
-        return findings(self)
-
-    monkeypatch.setattr(verification.SinkOutput, "findings", late)
-    with run_sequentially():
-        report = report_of(job)
-    assert report.is_clean, str(report)
-    assert report.dangling == ()
-
-
-def test_a_store_that_does_not_answer_is_no_finding(
-    job: CorruptionJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unavailable(*_: object) -> None:
-        raise StorageUnavailableError("the store did not answer")
-
-    monkeypatch.setattr(type(job.backend.objects(JOB).store), "get", unavailable)
-    with pytest.raises(StorageUnavailableError):
-        report_of(job)
-
-
 def test_a_job_that_does_not_exist_cannot_be_verified() -> None:
     with pytest.raises(NotFoundError, match="no such job"):
         ls.verify(ls.ParquetBackend("memory://no-such-job"), "job")
@@ -498,11 +247,3 @@ def test_a_report_shows_some_and_holds_all() -> None:
 def test_a_cache_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="not a run cache"):
         ls.verify_cache(tmp_path / "nowhere")
-
-
-def test_the_files_of_an_iceberg_table_can_be_verified_like_those_of_a_file_sink(tmp_path: Path) -> None:
-    sink = ls.IcebergSink("shop.orders", catalog=f"file://{tmp_path}")
-    sink.check(pa.schema([("user", pa.string())]))
-    output = sink.file_sink().output
-    assert isinstance(output, LocalOutput)
-    assert output.root.is_relative_to(tmp_path)
