@@ -29,6 +29,7 @@ from lakestate.testing.stepping import SteppingAmbient
 MINUTE_US = 60_000_000
 
 
+@pytest.mark.slow
 def test_short_epochs_do_not_make_small_files(tmp_path: Path) -> None:
     """200 epochs of 5,000 rows on 4 subtasks: as many files as the policy implies, not 800."""
     text = pa.array([f"{number:x}" for number in np.random.default_rng(3).integers(0, 1 << 20, 5_000)])

@@ -85,6 +85,7 @@ def test_a_run_without_faults_uses_every_kind_of_call() -> None:
     assert used >= {"uploads.start", "uploads.put_part", "uploads.complete", "create", "delete"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.NONE])
 def test_each_row_is_in_one_file_after_a_fault_at_any_call(fault: Fault) -> None:
     for number, call in enumerate(CALLS):
@@ -96,6 +97,7 @@ def test_each_row_is_in_one_file_after_a_fault_at_any_call(fault: Fault) -> None
             raise AssertionError(f"{fault.value} at call {number}: {call}") from error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", [1, 2, 5])
 def test_each_row_is_in_one_file_after_two_crashes(distance: int) -> None:
     for number in range(len(CALLS)):

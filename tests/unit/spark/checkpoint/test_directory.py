@@ -34,6 +34,7 @@ def test_two_drivers_of_a_job_on_one_host_have_a_folder_each(tmp_path: Path) -> 
     newer.remove()
 
 
+@pytest.mark.slow
 def test_what_a_killed_driver_left_is_removed_by_the_next_and_nothing_else_is(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", LEFT_BEHIND, str(tmp_path)], check=False)
     (left,) = tmp_path.iterdir()

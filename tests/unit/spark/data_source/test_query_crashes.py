@@ -112,6 +112,7 @@ def run_with(faults: Faults, folder: Path, at: int, fault: Fault) -> None:
     assert found == expected, f"{fault} at call {at}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", range(len(FAULTS)))
 def test_a_fault_at_some_calls_of_every_kind_loses_and_doubles_nothing(
     faults: Faults, tmp_path: Path, kind: int
