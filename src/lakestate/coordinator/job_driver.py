@@ -27,6 +27,7 @@ from lakestate.coordinator.recover import recover
 from lakestate.coordinator.upkeep import CleanUp, Compactor, Upkeep
 from lakestate.errors import (
     ConflictError,
+    CorruptionError,
     InvalidInputError,
     LakestateError,
     OutcomeUnknownError,
@@ -35,6 +36,7 @@ from lakestate.errors import (
 from lakestate.observability.progress import EpochProgress
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import CompletionStatus, Manifest, OperatorEntry, SinkPreCommit
+from lakestate.protocol.paths import EPOCH_RECORDS
 from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
@@ -123,7 +125,8 @@ class JobDriver:
     @property
     def claim(self) -> GenerationRecord:
         """Our claim."""
-        assert self._claim is not None, "the driver has not been started"
+        if self._claim is None:
+            raise InvalidInputError("the driver has not been started", action="call start() first")
         return self._claim
 
     def start(self) -> Manifest | None:
@@ -300,7 +303,12 @@ class JobDriver:
 
     def _recover_published(self) -> Manifest:
         manifest = self._recover()
-        assert manifest is not None, "the epoch that stands in our place has a record"
+        if manifest is None:
+            raise CorruptionError(
+                "the record of an epoch that another driver published is gone",
+                object_name=self._job.url_of(EPOCH_RECORDS),
+                action="restore the job's objects, then start a driver again",
+            )
         return manifest
 
     def _compact_here(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakestate.coordinator.epoch_plan import EpochPlan, SubtaskReport
+from lakestate.errors import InvalidInputError
 from lakestate.job.state_backend import StateBackend
 from lakestate.observability.progress import StepMetrics
 from lakestate.protocol.values import TaskInfo
@@ -74,7 +75,8 @@ class SubtaskRun:
     def report(self) -> SubtaskReport:
         """What was done. Only after everything that `run` gives was taken."""
         progress = self._progress
-        assert len(progress.checkpoints) == len(self._stage.links), "the subtask has not finished"
+        if len(progress.checkpoints) != len(self._stage.links):
+            raise InvalidInputError("the subtask has not finished", object_name=self._stage.name)
         metrics = {
             link.step.step_id: StepMetrics(
                 rows_in=progress.rows_in[number],
@@ -163,7 +165,8 @@ class SubtaskRun:
 def _children(links: Sequence[ChainLink]) -> dict[int | None, list[int]]:
     children: dict[int | None, list[int]] = {None: []}
     for number, link in enumerate(links):
-        assert link.parent is None or link.parent < number, "parents come before children"
+        if link.parent is not None and link.parent >= number:
+            raise InvalidInputError("parents come before children", object_name=link.step.step_id)
         children.setdefault(link.parent, []).append(number)
     return children
 

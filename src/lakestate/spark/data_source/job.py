@@ -149,12 +149,12 @@ class OpenedJob:
         No driver lives from one batch to the next that could do it beside the stream, so the task
         does, for the very epoch that swaps the merge in.
         """
-        entry = None if plan.parent is None else plan.parent.operator(name)
-        if entry is None or entry.subtasks[0].summary.file_count < COMPACTION.files_min:
+        parent = plan.parent
+        entry = None if parent is None else parent.operator(name)
+        if parent is None or entry is None or entry.subtasks[0].summary.file_count < COMPACTION.files_min:
             return []
-        assert plan.parent is not None
         metadata = self.backend.objects(self.job_id).read_subtasks(entry.subtasks)[0]
-        return compact_subtask(self.backend, plan.parent, metadata, plan.generation, COMPACTION)
+        return compact_subtask(self.backend, parent, metadata, plan.generation, COMPACTION)
 
 
 def writer_name(partition: int) -> str:
