@@ -41,7 +41,7 @@ class JobAdministration:
     def claim(self) -> GenerationRecord:
         """Take over the job: every other driver of it is fenced from here on."""
         self._claim = claim_generation(self._job, self._backend.ambient)
-        # What was known of the job is from before: others may have had it since.
+        # What is known of the job may be outdated: other drivers may have run it since.
         self._published = None
         self._references = KnownReferences()
         return self._claim
@@ -80,7 +80,7 @@ class JobAdministration:
         return compact_operator(self._backend, manifest, operator_id, generation, policy, tables)
 
     def clean_up(self, min_epoch: Epoch) -> RetentionPlan | RetentionRefused:
-        """Delete what no epoch from `min_epoch` on and no tagged epoch needs. Needs the claim."""
+        """Delete what no epoch from `min_epoch` on and no tagged epoch needs. Requires a claim."""
         if self._claim is None:
             raise InvalidInputError(
                 f"job {self._job_id} is not claimed: only the driver that has claimed a job may clean it up",

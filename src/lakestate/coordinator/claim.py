@@ -14,7 +14,7 @@ from lakestate.protocol.values import FIRST_GENERATION
 def claim_generation(job: JobObjects, ambient: Ambient) -> GenerationRecord:
     """Take the next generation of the job. From here on every lower one is fenced.
 
-    Several drivers may try at once: each gets a generation of its own, and the highest stays.
+    Several drivers may try at once: each gets its own generation, and the highest one keeps the job.
     """
     claim_id = ambient.new_id()
     while True:
@@ -27,15 +27,15 @@ def claim_generation(job: JobObjects, ambient: Ambient) -> GenerationRecord:
             if job.swap(FENCE, claim, fence):
                 return claim
         except OutcomeUnknownError:
-            # The claim id tells: if the fence carries it, the lost answer was a yes.
+            # The claim id decides: if the fence carries it, our write succeeded.
             continue
 
 
 def check_fence(job: JobObjects, claim: GenerationRecord) -> None:
-    """Raise FencedError if a higher generation has the job."""
+    """Raise FencedError if another driver has claimed the job since."""
     fence = job.read_fence()
     if fence is None:
-        raise _fenced_error(job, claim, "no fence at all: the job was deleted")
+        raise _fenced_error(job, claim, "no fence: the job was deleted")
     decision = decide_to_publish(claim, fence.record)
     if isinstance(decision, Fenced):
         raise _fenced_error(job, claim, f"generation {decision.by}")

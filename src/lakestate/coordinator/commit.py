@@ -1,4 +1,4 @@
-"""Committing the sinks of a published epoch. Idempotent, and only with a permit."""
+"""Committing the sinks of a published epoch. Idempotent, and possible only with a permit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.records import CommittedRecord, GenerationRecord
 
 Committer = Callable[[CommitPermit, SinkPreCommit], None]
-"""Makes the output of one sink visible. Called again after a crash: doing it twice is success."""
+"""Makes the output of one sink visible. Called again after a crash, so committing twice must succeed."""
 
 
 def commit_epoch(
@@ -22,17 +22,17 @@ def commit_epoch(
     manifest: Manifest,
     committers: Mapping[str, Committer],
 ) -> None:
-    """Commit every sink of the epoch, then leave the marker that says so.
+    """Commit every sink of the epoch, then write the marker that says so.
 
-    The fence is read first: a driver that slept between publishing and committing leaves the
-    commit to whoever has taken over. What slips through is harmless, because committing twice is.
+    The fence is read first: a driver that was suspended between publishing and committing leaves the
+    commit to its successor. A commit that slips through is harmless, because committing is idempotent.
     """
     if (manifest.epoch, manifest.generation) != (permit.epoch, permit.record.generation):
         raise AssertionError(f"the permit is for epoch {permit.epoch}, the manifest of {manifest.epoch}")
     unknown = sorted({sink.sink_id for sink in manifest.sinks} - committers.keys())
     if unknown:
         raise InvalidInputError(
-            f"epoch {manifest.epoch} has output of sinks that this job does not have",
+            f"epoch {manifest.epoch} has output of sinks that this job does not declare",
             object_name=job.url_of(permit.manifest.path),
             found=", ".join(unknown),
             expected=", ".join(sorted(committers)) or "no sink",
@@ -43,12 +43,12 @@ def commit_epoch(
         committers[sink.sink_id](permit, sink)
     record = permit.record
     marker = CommittedRecord(job.job_id, record.epoch, record.generation, record.manifest)
-    _leave_marker(job, marker)
+    _write_marker(job, marker)
 
 
-def _leave_marker(job: JobObjects, marker: CommittedRecord) -> None:
+def _write_marker(job: JobObjects, marker: CommittedRecord) -> None:
     try:
         job.store.create(job.store_path(job.paths.commit_marker(marker.epoch)), marker.encode())
     except OutcomeUnknownError:
-        # The marker only saves work: without it the next start commits once more.
+        # The marker only saves work: without it the next start commits again.
         return

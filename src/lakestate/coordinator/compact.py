@@ -1,4 +1,7 @@
-"""Compacting an operator beside the stream: read what is stored, merge, and say what to swap in."""
+"""Compacting an operator beside the stream: read its files, merge them, and return what to swap in.
+
+Nothing refers to the merged files until an epoch that swaps them in is published.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,21 @@ from lakestate.tables.registry import merge_table, table_of
 
 @dataclass(frozen=True, slots=True)
 class CompactedOperator:
-    """The merges of one operator, by the subtask that swaps them in."""
+    """The merges of one operator, by the subtask that swaps each of them in."""
 
     operator_id: str
     epoch: Epoch
     merges: dict[int, tuple[CompactedFiles, ...]]
     replicated: tuple[CompactedFiles, ...] = ()
-    """Merges of tables that all subtasks share: each subtask drops the files it carries."""
+    """Merges of tables that all subtasks share: each subtask drops those of the merged files it carries."""
 
     def of_subtask(self, subtask_index: int) -> tuple[CompactedFiles, ...]:
-        """What a subtask hands to `TableManager.apply_compacted`."""
+        """The merges that a subtask passes to `TableManager.apply_compacted`."""
         return (*self.merges.get(subtask_index, ()), *self.replicated)
 
     @property
     def bytes_written(self) -> int:
-        """The size of all merged files."""
+        """The total size of the merged files."""
         own = [merge for merges in self.merges.values() for merge in merges]
         return sum(merge.bytes_written for merge in (*own, *self.replicated))
 
@@ -44,7 +47,7 @@ def compact_operator(
     policy: CompactionPolicy,
     tables: Sequence[Table] = (),
 ) -> CompactedOperator:
-    """Merge what is worth merging in all tables of an operator.
+    """Merge the files of all tables of an operator where it is worth it.
 
     With the declared `tables`, files of older state versions are migrated as they are rewritten;
     without them, groups that hold such files are left alone. Nothing is swapped in, so the job need not
@@ -66,7 +69,7 @@ def compact_subtask(
     policy: CompactionPolicy,
     tables: Sequence[Table] = (),
 ) -> list[CompactedFiles]:
-    """Merge in the key-ranged tables of one subtask. Subtasks are independent of each other."""
+    """Merge files of the key-ranged tables of one subtask. Subtasks are independent of each other."""
     compaction = _Compaction(backend, manifest, generation, policy, {table.name: table for table in tables})
     return compaction.merge_subtask(metadata)
 
@@ -79,7 +82,7 @@ def compact_replicated(
     policy: CompactionPolicy,
     tables: Sequence[Table] = (),
 ) -> list[CompactedFiles]:
-    """Merge in the replicated tables of an operator. Every subtask drops its own of the files."""
+    """Merge files of the replicated tables of an operator. Every subtask drops those that it carries."""
     compaction = _Compaction(backend, manifest, generation, policy, {table.name: table for table in tables})
     return compaction.merge_replicated(stored)
 
@@ -95,7 +98,7 @@ class _Compaction:
     declared: Mapping[str, Table]
 
     def merge_subtask(self, metadata: SubtaskMetadata) -> list[CompactedFiles]:
-        """The merges of one subtask's own tables."""
+        """Merge the files of one subtask's key-ranged tables."""
         found = []
         for config in metadata.configs:
             files = metadata.table(config.name)
@@ -104,7 +107,7 @@ class _Compaction:
         return [merge for merge in found if merge is not None]
 
     def merge_replicated(self, stored: Sequence[SubtaskMetadata]) -> list[CompactedFiles]:
-        """The merges of tables that all subtasks share."""
+        """Merge the files of tables that all subtasks share."""
         found = []
         for config in stored[0].configs if stored else ():
             parts = {metadata.subtask_index: metadata.table(config.name) for metadata in stored}
@@ -119,8 +122,8 @@ class _Compaction:
         table = self.declared.get(config.name) or table_of(config)
         if not all(table.can_read(file) for file in files.files):
             return None
-        # Named after the next epoch: retention never touches objects of an epoch that is not
-        # before its boundary, so the merge is safe until it is swapped in or overtaken.
+        # Named after the next epoch: retention never deletes objects of an epoch at or after its
+        # boundary, so the merge is safe until it is swapped in or the boundary passes it.
         return table.compact_data(files, self.policy, self.manifest.epoch.next(), self._context(metadata))
 
     def _context(self, metadata: SubtaskMetadata) -> TableContext:
@@ -142,8 +145,8 @@ class _Compaction:
 
     @property
     def _cache(self) -> RunCache | None:
-        """The host's cache, unless it would get what our code makes of older state versions.
+        """The host's cache, unless rows that our code migrated would get into it.
 
-        That is kept under the generation. If none is given, it is another driver's, whose code may differ.
+        They are cached under the generation. Without one it is another driver's, whose code may differ.
         """
         return None if self.generation is None and self.declared else self.backend.cache

@@ -1,4 +1,4 @@
-"""What a driver tells every subtask about an epoch, and what subtasks tell it back.
+"""What a driver sends to every subtask of an epoch, and what subtasks report back.
 
 Both travel inside one running job, never through storage: a plan with the code that Spark ships,
 a report as MessagePack in a result row.
@@ -40,7 +40,7 @@ class EpochPlan:
     merges: Merges = field(default_factory=dict)
 
     def for_subtasks(self) -> EpochPlan:
-        """The plan without what only the driver needs, because it is shipped to every subtask."""
+        """The plan without what only the driver needs, for shipping to every subtask."""
         if self.parent is None:
             return self
         return replace(self, parent=replace(self.parent, engine_files=(), sinks=(), sources=()))
@@ -48,7 +48,7 @@ class EpochPlan:
 
 @dataclass(frozen=True)
 class SubtaskReport:
-    """What one subtask of a stage did: one checkpoint for each operator and sink in it."""
+    """What one subtask of a stage did, with one checkpoint for each operator and sink in it."""
 
     stage: str
     subtask_index: int
@@ -75,19 +75,19 @@ class SubtaskReport:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """What came of running a plan: the reports of all subtasks, and how far the sources were read."""
+    """The result of running a plan: the reports of all subtasks, and how far the sources were read."""
 
     reports: tuple[SubtaskReport, ...]
     sources: tuple[SourceOffsets, ...] = ()
     """With the watermark of each source after this epoch's rows."""
     engine_files: tuple[NamedBytes, ...] = ()
-    """What the engine needs to go on after this epoch."""
+    """What the engine needs to continue after this epoch."""
     rows: Mapping[str, int] = field(default_factory=dict)
     late_rows: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def checkpoints(self) -> list[SubtaskCheckpoint]:
-        """Those of all operators and sinks."""
+        """The checkpoints of all operators and sinks."""
         return [checkpoint for report in self.reports for checkpoint in report.checkpoints]
 
 
@@ -122,7 +122,7 @@ def decode_pre_commits(data: bytes, object_name: str) -> list[bytes]:
 def _to_plain(value: Any) -> Any:
     if isinstance(value, Epoch | Generation):
         return int(value)
-    raise NotImplementedError(f"a report holds no {type(value).__name__}")
+    raise NotImplementedError(f"a report cannot hold {type(value).__name__}")
 
 
 def _from_plain(kind: type, value: Any) -> Any:

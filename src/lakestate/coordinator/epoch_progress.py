@@ -16,7 +16,7 @@ def epoch_progress(
     now_ms: int,
     upkeep_failures: Mapping[str, int],
 ) -> EpochProgress:
-    """The progress of an epoch from its manifest and what its subtasks reported."""
+    """Summarise an epoch from its manifest and what its subtasks reported."""
     watermark_us = manifest.watermark_us
     slowest = {
         "restore": max((report.restore_ms for report in result.reports), default=0.0),

@@ -1,7 +1,7 @@
 """`JobDriver`: the epoch protocol on the driver, from claim to commit, without an engine.
 
-The engine, which is Spark, a harness or a simulator, runs the subtasks of an epoch when it is asked
-to, and tells what they reported. Everything that makes an epoch exactly-once is decided here.
+The engine (Spark, the operator harness or the simulator) runs the subtasks of an epoch and returns what
+they reported. Everything that makes an epoch exactly-once is decided here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from lakestate.protocol.values import Epoch, Generation
 from lakestate.tables.contract import CompactedFiles
 
 RUNS_MAX = 3
-"""An epoch whose attempts keep being superseded is given up after this many runs."""
+"""An epoch whose attempts keep being superseded is abandoned after this many runs."""
 
 RunSubtasks = Callable[[EpochPlan], EpochResult]
 
@@ -52,7 +52,7 @@ _log = logging.getLogger("lakestate.epochs")
 
 
 class SupersededAttemptError(ConflictError):
-    """An attempt that had completed was run again by the engine, so the epoch mixes two attempts."""
+    """The engine ran a completed attempt again, so the epoch would mix two attempts."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class EpochFinished:
 
 @dataclass(frozen=True)
 class AlreadyPublished:
-    """The epoch was published before. Nothing was run; its commit is complete."""
+    """The epoch was published earlier. Nothing was run; its commit is complete."""
 
 
 @dataclass(frozen=True)
 class StartAgain:
-    """Another driver's epoch stands in the place of ours: start again from it, offsets included."""
+    """Another driver has published this epoch: start again from its manifest, offsets included."""
 
     manifest: Manifest
 
@@ -79,11 +79,11 @@ EpochOutcome = EpochFinished | AlreadyPublished | StartAgain
 
 @dataclass(frozen=True)
 class DriverSettings:
-    """How a job is run, besides what it does."""
+    """How a job is run, as opposed to what it computes."""
 
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     compaction: CompactionPolicy | None = field(default_factory=CompactionPolicy)
-    """None: nothing is merged."""
+    """None turns compaction off."""
 
 
 class JobDriver:
@@ -124,13 +124,13 @@ class JobDriver:
 
     @property
     def claim(self) -> GenerationRecord:
-        """Our claim."""
+        """The claim of this driver."""
         if self._claim is None:
             raise InvalidInputError("the driver has not been started", action="call start() first")
         return self._claim
 
     def start(self) -> Manifest | None:
-        """Claim the job, find where it stands, and finish an interrupted commit."""
+        """Claim the job, find its newest epoch, and finish an interrupted commit."""
         self._claim = self._backend.claim(self._job.job_id)
         self._upkeep = Upkeep(
             self._job,
@@ -145,14 +145,14 @@ class JobDriver:
         return self._recover()
 
     def stop(self) -> None:
-        """Wait for work beside the stream. The claim stays, until another driver takes it."""
+        """Wait for work beside the stream. The claim stays until another driver takes over."""
         if self._upkeep is not None:
             self._upkeep.stop()
 
     def refresh(self) -> Manifest | None:
-        """Find where the job stands now: a driver that we have fenced may have published meanwhile.
+        """Find the newest epoch again: a driver that we have fenced may have published one meanwhile.
 
-        Raises FencedError if another driver has the job.
+        Raises FencedError if another driver has claimed the job.
         """
         check_fence(self._job, self.claim)
         return self._recover()
@@ -172,12 +172,12 @@ class JobDriver:
         )
 
     def run_epoch(self, epoch: Epoch, run: RunSubtasks, *, then_stop: bool = False) -> EpochOutcome:
-        """Run, publish and commit one epoch, or say why that is not needed.
+        """Run, publish and commit one epoch, or return why that is not needed.
 
-        Raises FencedError if another driver has the job. An error of a subtask, or before the
-        epoch record is created, leaves nothing published. After OutcomeUnknownError the record may
-        be there, and after an error of a committer it is: the epoch stands, and the next start of
-        a driver completes its commit. Do not run this driver on; start another.
+        Raises FencedError if another driver has claimed the job. If a subtask fails, or anything else
+        before the epoch record is created, nothing is published. After OutcomeUnknownError the record
+        may exist; after an error of a committer it does: the epoch is published, and the next driver
+        that starts completes its commit. Do not continue with this driver; start another.
         """
         if self.parent is not None and epoch <= self.parent.epoch:
             return AlreadyPublished()
@@ -217,8 +217,8 @@ class JobDriver:
         except StorageUnavailableError:
             raise
         except LakestateError:
-            # What the subtasks of a fenced driver miss, its successor has collected or committed:
-            # that there is a successor is the reason to tell, not that a file is gone.
+            # If a fenced driver's subtasks find an object missing, its successor has collected or
+            # committed it: the error to raise is that there is a successor, not that a file is gone.
             with suppress(StorageUnavailableError):
                 check_fence(self._job, self.claim)
             raise
@@ -234,7 +234,7 @@ class JobDriver:
             except SupersededAttemptError as mixed:
                 if not left:
                     raise
-                _log.warning("epoch %s is thrown away and run again: %s", plan.epoch, mixed)
+                _log.warning("epoch %s is discarded and run again: %s", plan.epoch, mixed)
         raise AssertionError("not reached")
 
     def _require_complete(self, epoch: Epoch, result: EpochResult) -> tuple[OperatorEntry, ...]:
@@ -269,11 +269,11 @@ class JobDriver:
         )
 
     def _publish(self, manifest: Manifest) -> CommitPermit | None:
-        """The permit to commit, or None if another manifest stands for this epoch."""
+        """The permit to commit, or None if another manifest was published for this epoch."""
         try:
             outcome = publish_epoch(self._job, self.claim, manifest, self._ambient)
         except OutcomeUnknownError as unknown:
-            # Look before acting: the record may be there, and then it may be ours.
+            # Look before acting: the record may exist, and may be ours.
             try:
                 found = recover(self._job, self.claim)
             except StorageUnavailableError as cause:

@@ -1,8 +1,8 @@
-"""What the retained epochs of a job refer to, remembered: published metadata never changes.
+"""A memory of what the retained epochs of a job refer to: published metadata never changes.
 
 Without it every retention would read the metadata of all retained epochs again, though only the newest
-is new. Remembered is, for each object, the newest epoch that needs it: that takes memory for every
-object that is referred to, not for every object of every epoch.
+is new. For each object we remember the newest epoch that needs it: memory grows with the number of
+objects referred to, not with the number of objects of every epoch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.values import Epoch
 
 PATHS_MAX = 1_000_000
-"""Some 300 MB. With more, everything is forgotten and read again."""
+"""About 300 MB. Beyond that, everything is forgotten and read again."""
 
 ReadReferences = Callable[[Epoch], frozenset[str] | Damaged]
 
@@ -29,16 +29,16 @@ class KnownReferences:
     def of(
         self, epochs: Iterable[Epoch], boundary: Epoch, read: ReadReferences
     ) -> Mapping[Epoch, Collection[str] | Damaged]:
-        """What must be kept for each of these epochs. Those from the boundary on are all among them.
+        """What must be kept for each of these epochs, which include all from the boundary on.
 
         An object that several epochs from the boundary on need is named for the newest of them only.
-        Damage is never remembered, so it is looked for again the next time. The newest epoch is read
-        in any case: the job goes on from it, whatever is remembered.
+        Damage is never remembered, so the next call looks for it again. The newest epoch is always
+        read: the job continues from it, so what is remembered of it is not enough.
         """
         epochs = sorted(epochs)
         self._forget_before(boundary)
         if not self._read.issubset(epochs):
-            # A published epoch is gone: what it alone was remembered for may be needed by older ones.
+            # A published epoch is gone: objects remembered for it alone may be needed by older ones.
             self._read, self._newest = set(), {}
         found: dict[Epoch, set[str] | frozenset[str] | Damaged] = {}
         for epoch in epochs:
@@ -60,8 +60,8 @@ class KnownReferences:
         return found
 
     def _remember(self, epoch: Epoch, references: frozenset[str]) -> None:
-        # Epochs are not always read in order: one that was damaged is read when it has healed, after
-        # newer ones. In their place it would take what they need along when the boundary passes it.
+        # Epochs are not always read in order: a damaged one is read after newer ones, once it is
+        # repaired. It must not replace them here: their objects would go when the boundary passes it.
         for path in references:
             if self._newest.get(path, epoch) <= epoch:
                 self._newest[path] = epoch

@@ -1,4 +1,4 @@
-"""Publishing an epoch: manifest, fence, epoch record, in this order. The record is the one act."""
+"""Publishing an epoch: manifest, fence, epoch record, in this order. The record is what publishes it."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from lakestate.protocol.values import Epoch
 from lakestate.storage.store import Created
 
 RECORD_ATTEMPTS_MAX = 3
-"""Each attempt has the store's own deadline; after this many the caller has to look."""
+"""Each attempt has the store's own deadline; after this many the caller has to look at the store."""
 
 
 def publish_epoch(
     job: JobObjects, claim: GenerationRecord, manifest: Manifest, ambient: Ambient
 ) -> Published | Superseded | Fenced | Collected:
-    """Make an epoch durable, or say why it is not.
+    """Publish an epoch, or return why it is not published.
 
     Before the epoch record exists nothing refers to the manifest, so a crash leaves an orphan
-    and the epoch runs again. After it, the epoch stands, whatever happens to this process.
+    and the epoch runs again. Afterwards the epoch is durable, whatever happens to this process.
     Raises FencedError before the record is created, and OutcomeUnknownError if it may have been.
     """
     if manifest.generation != claim.generation:
@@ -55,8 +55,8 @@ def publish_epoch(
     check_fence(job, claim)
     ours = EpochRecord(job.job_id, manifest.epoch, claim.generation, ref, ambient.now_ms())
     existing = _create_record(job, ours)
-    # Read after the creation: a driver that slept while its epoch was published by another and
-    # collected again would find no record, create one, and commit old output a second time.
+    # Read after the creation: a driver that was suspended while another published its epoch, and
+    # retention collected it, would find no record, create one, and commit old output again.
     try:
         boundary = job.read_boundary()
     except StorageUnavailableError as cause:
@@ -67,17 +67,17 @@ def publish_epoch(
 def require_published(
     outcome: Published | Superseded | Fenced | Collected, job: JobObjects, epoch: Epoch
 ) -> CommitPermit:
-    """The permit of a published epoch; the fitting error for every other outcome."""
+    """The permit of a published epoch. Raises the matching error for every other outcome."""
     name = job.url_of(job.paths.epoch_record(epoch))
     match outcome:
         case Published(permit):
             return permit
         case Superseded(record):
             raise ConflictError(
-                f"epoch {epoch} was published by another attempt, and that one stands",
+                f"epoch {epoch} was already published by another attempt",
                 object_name=name,
                 found=f"generation {record.generation}, manifest {record.manifest.path}",
-                action="throw this attempt away and start again from that epoch",
+                action="discard this attempt and start again from that epoch",
             )
         case Fenced(by):
             raise FencedError(
@@ -85,7 +85,7 @@ def require_published(
             )
         case Collected(oldest):
             raise FencedError(
-                "the epoch was published and collected by another driver long ago",
+                "another driver published this epoch, and retention has collected it",
                 object_name=name,
                 found=f"epochs before {oldest} are gone",
             )
@@ -94,10 +94,10 @@ def require_published(
 
 
 def _create_record(job: JobObjects, ours: EpochRecord) -> EpochRecord | None:
-    """Create the record. None if it is ours now, and otherwise the one that is there.
+    """Create the record. None if it is ours now, otherwise the record that exists.
 
-    After a lost answer the same bytes are created again, which is harmless: if the first ones
-    arrived after all, the second call is told what is there, and finds itself.
+    After a lost answer the same bytes are created again, which is harmless: if the first write
+    arrived after all, the second one is answered with the existing record, which is ours.
     """
     path = job.store_path(job.paths.epoch_record(ours.epoch))
     lost: OutcomeUnknownError | None = None
@@ -109,7 +109,7 @@ def _create_record(job: JobObjects, ours: EpochRecord) -> EpochRecord | None:
         except StorageUnavailableError as error:
             if lost is None:
                 raise
-            # This call changed nothing, but the one before may have.
+            # This call changed nothing, but an earlier one may have.
             raise _unknown_outcome(job, ours) from error
         else:
             return (
@@ -124,5 +124,5 @@ def _unknown_outcome(job: JobObjects, ours: EpochRecord) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         f"epoch {ours.epoch} may or may not be published",
         object_name=job.url_of(job.paths.epoch_record(ours.epoch)),
-        action="delete nothing of this epoch; recover, and go on from what is found",
+        action="delete nothing of this epoch; recover, and continue from what is found",
     )

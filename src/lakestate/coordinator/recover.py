@@ -1,4 +1,4 @@
-"""Finding where a job stands: read the newest epochs, ask `decide_recovery`, and answer with its manifest."""
+"""Recovery: read the newest epochs, decide, and return the epoch to continue from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lakestate.protocol.values import Epoch, Generation
 
 @dataclass(frozen=True, slots=True)
 class RecoveredEpoch:
-    """The epoch to go on after. `permit` is there if its commit must be finished first."""
+    """The epoch to continue from. It has a `permit` if its commit must be finished first."""
 
     record: EpochRecord
     manifest: Manifest
@@ -34,7 +34,7 @@ class RecoveredEpoch:
 
 
 def recover(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | None:
-    """The epoch that the job stands at, or None if it never published one."""
+    """The newest epoch of the job, or None if it has never published one."""
     boundary = job.read_boundary()
     observed, manifests = _observe(job, boundary)
     lost = None
@@ -56,7 +56,7 @@ def recover(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | None:
         case ReplayCommit(permit):
             return RecoveredEpoch(permit.record, manifests[permit.epoch], permit)
         case Refuse():
-            # What looks damaged to a driver that was overtaken may only have been collected.
+            # What looks damaged to a fenced driver may only have been collected by its successor.
             check_fence(job, claim)
             raise _refusal(decision)
         case Fenced(by):
@@ -82,12 +82,12 @@ def _observe(
 
 
 def _observe_epoch(job: JobObjects, epoch: Epoch) -> tuple[ObservedEpoch, Manifest | None]:
-    """What there is of one epoch. A newer format is no damage: that error goes to the caller."""
+    """What exists of one epoch. A newer format is not damage: that error is raised."""
     try:
         record = job.read_epoch(epoch)
         if record is None:
             raise CorruptionError(
-                "epoch record vanished", object_name=job.url_of(job.paths.epoch_record(epoch))
+                "the epoch record has disappeared", object_name=job.url_of(job.paths.epoch_record(epoch))
             )
     except CorruptionError as damage:
         return ObservedEpoch(epoch, _damage_in(damage)), None
@@ -102,7 +102,7 @@ def _is_committed(job: JobObjects, record: EpochRecord) -> bool:
     try:
         marker = job.read_committed(record.epoch)
     except (CorruptionError, IncompatibleStateError):
-        # Committing again is harmless; believing a damaged marker is not.
+        # Committing again is harmless; trusting a damaged marker is not.
         return False
     return marker == CommittedRecord(job.job_id, record.epoch, record.generation, record.manifest)
 
@@ -121,16 +121,16 @@ def _refusal(decision: Refuse) -> CorruptionError:
         f"epoch {decision.epoch} is published but cannot be restored",
         object_name=decision.damage.object_name,
         found=decision.damage.reason,
-        action=f"restore the object; {offered}, but output after it may be committed already",
+        action=f"restore the object; {offered}, but output of later epochs may already be committed",
     )
 
 
 def _outdated_fence(job: JobObjects, claim: GenerationRecord, by: Generation) -> CorruptionError:
-    """We have the job, and yet a higher generation has published: the fence forgot about it."""
+    """We have the job, yet a higher generation has published: the fence was set back."""
     return CorruptionError(
         "the fence is older than a published epoch",
         object_name=job.url_of(FENCE),
-        found=f"generation {claim.generation}, which this driver was given as the next one",
+        found=f"generation {claim.generation}, which this driver got as the next one",
         expected=f"at least {by}, the generation of the newest epoch",
-        action="restore the object; if it is lost, start again: each start counts one generation on",
+        action="restore the object; if it is lost, start again: each start takes the next generation",
     )

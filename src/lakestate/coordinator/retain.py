@@ -1,4 +1,4 @@
-"""Retention: advance the boundary, read the tags again, classify everything, then delete."""
+"""Retention: advance the boundary, read the tags again, classify every object, then delete."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def retain(
     in_flight: Epoch | None = None,
     known: KnownReferences | None = None,
 ) -> RetentionPlan | RetentionRefused | None:
-    """Collect what no retained epoch needs. None if there was never enough to collect.
+    """Delete what no retained epoch needs. None if there have never been enough epochs.
 
-    `in_flight` is the epoch that a running or not yet swapped in merge is named after. `known` is
-    what the caller's earlier retentions of the same job have read.
-    A crash between any two steps is harmless: the boundary only says what may no longer be
-    opened, and what was not deleted is found again by the next listing.
+    `in_flight` is the epoch after which a merge is named that is running or not yet swapped in.
+    `known` is what the caller's earlier retentions of the same job have read. A crash between any
+    two steps is harmless: the boundary only says what may no longer be opened, and the next
+    retention finds what was not deleted.
     """
     wanted = _wanted_boundary(job, policy, in_flight)
     return None if wanted is None else retain_from(job, claim, wanted, ambient, known)
@@ -52,9 +52,9 @@ def retain_from(
     *,
     spares_merges: bool = False,
 ) -> RetentionPlan | RetentionRefused:
-    """Collect what neither an epoch from `wanted` on nor a tagged one needs.
+    """Delete what neither an epoch from `wanted` on nor a tagged one needs.
 
-    If the boundary is further on already, what an earlier retention left over is collected.
+    If the boundary is already further on, what an earlier retention left behind is deleted.
     `spares_merges` is for a claim under which no epoch was published: a driver that it has fenced may
     be about to publish one, and may have swapped in a merge that no epoch refers to yet.
     """
@@ -77,7 +77,7 @@ def retain_from(
 
 
 def observe_objects(job: JobObjects, boundary: Epoch, known: KnownReferences | None = None) -> RetentionFacts:
-    """Read everything that the plan needs. Unreadable metadata becomes a fact, not an error."""
+    """Read every fact that the plan needs. Unreadable metadata is a fact, not an error."""
     published = job.list_epochs()
     tagged, unread_tags = _tagged_epochs(job)
     prefix = f"{job.job_id}/"
@@ -93,14 +93,14 @@ def read_references(job: JobObjects, epoch: Epoch) -> frozenset[str] | Damaged:
     try:
         record = job.read_epoch(epoch)
         if record is None:
-            return Damaged(job.paths.epoch_record(epoch), "the record vanished while it was read")
+            return Damaged(job.paths.epoch_record(epoch), "the record disappeared while it was read")
         return _references_in(job, record)
     except (CorruptionError, IncompatibleStateError) as damage:
         return Damaged(damage.object_name or f"epoch {epoch}", str(damage))
 
 
 def _unreferenced_data(job: JobObjects, facts: RetentionFacts) -> frozenset[str]:
-    """Data files to which no published epoch refers, as far as they can be read."""
+    """Data files to which no published epoch refers, as far as its metadata can be read."""
     read = dict(facts.references)
     read |= {epoch: read_references(job, epoch) for epoch in facts.published if epoch not in read}
     referenced = {path for paths in read.values() if not isinstance(paths, Damaged) for path in paths}
@@ -131,10 +131,10 @@ def _references_in(job: JobObjects, record: EpochRecord) -> frozenset[str]:
 
 
 def _refresh_tags(job: JobObjects, before: RetentionFacts) -> RetentionFacts:
-    """The same facts with the tags that exist now that nobody can add one before the boundary.
+    """The same facts with the tags as they are now that no tag can be added before the boundary.
 
-    Epochs that were published in the meantime need no look: they refer to what the newest epoch
-    referred to, which is kept, to files of their own, which lie after the boundary, and to merges,
+    Epochs that were published in the meantime need not be read: they refer to what the newest epoch
+    referred to, which is kept, to their own files, which are after the boundary, and to merges,
     which the boundary does not pass before they are swapped in, or which are spared.
     """
     tagged, unread_tags = _tagged_epochs(job)
@@ -160,7 +160,7 @@ def _advance_boundary(
     record = BoundaryRecord(job.job_id, boundary, claim.generation, ambient.new_id())
     if not _swap_boundary(job, record, stored):
         raise ConflictError(
-            "somebody else advanced the retention boundary",
+            "another driver advanced the retention boundary",
             object_name=job.url_of(BOUNDARY),
             action="nothing was deleted; retention will run again",
         )

@@ -11,16 +11,16 @@ from lakestate.storage.store import AlreadyExists, StoredObject
 
 
 def create_tag(job: JobObjects, name: str, epoch: Epoch, ambient: Ambient) -> TagRecord:
-    """Keep an epoch under a name. Doing it again is fine: the tag that is there is the answer.
+    """Keep an epoch under a name. Creating the same tag again returns the existing one.
 
-    The boundary is read after the tag exists. Either retention advanced it before, and we see
-    that and take the tag back, or it advances later, and then reads the tags and sees ours.
-    So an epoch before the boundary cannot be tagged, even if another tag still keeps it: that
-    one may be on its way out, and a retention that has read the tags would not see ours.
+    The boundary is read after the tag is created. Either retention has advanced it already, and we see
+    that and withdraw the tag, or it advances later, and then reads the tags and sees ours. So an epoch
+    before the boundary cannot be tagged, even if another tag still keeps it: that tag may be about to
+    be deleted, and a retention that has read the tags would not see ours.
 
-    A tag that was there before us is never taken back: it may have kept the epoch for long. If it is
-    of a call that died before it read the boundary, and a retention is deleting the epoch at this
-    very moment, our answer is wrong; once the epoch's record is gone, it is NotFoundError.
+    A tag that existed before is never withdrawn: it may have kept the epoch for a long time. If a call
+    created it and failed before it read the boundary, and retention is deleting the epoch at this very
+    moment, our answer is wrong; once the epoch's record is deleted, it is NotFoundError.
     """
     record = job.read_epoch(epoch)
     if record is None:
@@ -47,13 +47,13 @@ def create_tag(job: JobObjects, name: str, epoch: Epoch, ambient: Ambient) -> Ta
 
 
 def _require_same(job: JobObjects, wanted: TagRecord, existing: StoredObject) -> TagRecord:
-    """The tag that is there, if it keeps what is wanted: then a call before ours has made it."""
+    """The existing tag, if it is the wanted one: then an earlier call has created it."""
     path = job.paths.tag(wanted.name)
     found = TagRecord.decode(existing.data, job.url_of(path), job.job_id)
     if (found.name, found.epoch, found.manifest) == (wanted.name, wanted.epoch, wanted.manifest):
         return found
     raise ConflictError(
-        "the tag exists",
+        "the tag exists already",
         object_name=job.url_of(path),
         found=f"epoch {found.epoch}",
         action="choose another name, or delete it first",
@@ -61,11 +61,11 @@ def _require_same(job: JobObjects, wanted: TagRecord, existing: StoredObject) ->
 
 
 def _withdraw(job: JobObjects, tag: TagRecord) -> None:
-    """Delete our tag, unless another stands in its place by now.
+    """Delete our tag, unless its name belongs to another tag by now.
 
-    Stores have no conditional deletion. What remains: if, between the look and the deletion, our tag
-    is deleted and its name given to another epoch, that tag goes. And whoever asked for the same tag
-    meanwhile, and was told that it is there, loses it with us.
+    Stores have no conditional deletion, so two races remain. If our tag is deleted between the check
+    and the deletion, and its name given to another epoch, that tag is deleted. And a caller that
+    created the same tag meanwhile, and got it as existing, loses it too.
     """
     if job.read_tag(job.paths.tag(tag.name)) == tag:
         delete_tag(job, tag.name)
@@ -78,5 +78,5 @@ def _not_published_error(job: JobObjects, epoch: Epoch) -> NotFoundError:
 
 
 def delete_tag(job: JobObjects, name: str) -> None:
-    """Let go of a tag. The epoch goes with the next retention, if nothing else keeps it."""
+    """Delete a tag. The next retention deletes its epoch, if nothing else keeps it."""
     job.store.delete_many([job.store_path(job.paths.tag(name))])

@@ -1,8 +1,8 @@
 """Work beside the stream: clean-up, retention and compaction, one at a time, never on an epoch's path.
 
-None of them waits for another to succeed: what fails is told, and tried again after a later epoch.
-A merge waits until an epoch that swaps it in is published. Until then nothing is collected: merged
-files are named after an epoch that retention may already have passed, and nothing refers to them.
+None of them depends on another's success: a failure is reported, and the step is tried again after a
+later epoch. A merge waits until an epoch that swaps it in is published. Until then nothing is collected:
+merged files are named after an epoch that retention may already have passed, and nothing refers to them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from lakestate.protocol.values import Epoch, Generation
 from lakestate.tables.contract import CompactedFiles
 
 Compactor = Callable[[Manifest, str, Generation], Mapping[int, tuple[CompactedFiles, ...]]]
-"""Merges what is worth it in one operator, and says what each subtask swaps in."""
+"""Merges files of one operator where it is worth it, and returns what each subtask swaps in."""
 
 CleanUp = Callable[[Manifest], None]
-"""Clears away what dead attempts left in the sinks, once the epoch is committed."""
+"""Removes what failed attempts left in the sinks, once the epoch is committed."""
 
 CLEAN_UP_EPOCHS = 100
-"""Sinks are cleaned up at the start, and every so many epochs."""
+"""Sinks are cleaned up after the first epoch, and then every this many epochs."""
 
 RETENTION_SHARE = 100
-"""Retention of many epochs waits until a hundredth of them can go: it lists every object of the job."""
+"""Retention of many epochs waits until 1/100 of them can go, because it lists every object of the job."""
 
 CLEAN_UP, RETENTION, COMPACTION = "clean_up", "retention", "compaction"
 """The steps of upkeep, as metrics name them."""
@@ -48,7 +48,7 @@ _log = logging.getLogger("lakestate.upkeep")
 
 @dataclass(frozen=True)
 class UpkeepFailure:
-    """A step that came to nothing. `error` is what it raised; None if retention was refused."""
+    """A step that failed. `error` is what it raised; None if retention was refused."""
 
     step: str
     what: str
@@ -94,7 +94,7 @@ class Upkeep:
             return self._merges
 
     def after_epoch(self, manifest: Manifest, swapped_in: Merges) -> None:
-        """An epoch was published and committed: begin what there is to do, if nothing is under way."""
+        """An epoch was published and committed: start what is due, unless work is still under way."""
         with self._lock:
             if swapped_in and swapped_in is self._merges:
                 self._merges = {}
@@ -104,19 +104,19 @@ class Upkeep:
         self._running = self._executor.submit(self._run, manifest)
 
     def take_failures(self) -> dict[str, int]:
-        """How often each step has failed since this was last asked, as far as it is known by now."""
+        """How often each step has failed since the last call, as far as it is known by now."""
         self._is_busy()
         taken, self._failures = dict(self._failures), Counter()
         return taken
 
     def stop(self) -> None:
-        """Wait for what is under way, and begin nothing more."""
+        """Wait for work under way, and start nothing more."""
         self._is_stopped = True
         self._executor.shutdown(wait=True, cancel_futures=True)
         self._is_busy()
 
     def _is_busy(self) -> bool:
-        """Whether work is under way. What failed is told once: the stream goes on without it."""
+        """Whether work is under way. A failure is reported once: the stream continues without it."""
         if self._running is None:
             return False
         if not self._running.done():
@@ -145,7 +145,7 @@ class Upkeep:
             )
 
     def _run(self, manifest: Manifest) -> list[UpkeepFailure]:
-        """All that is due. What failed is the answer; only a driver that is fenced gives up the rest."""
+        """Do all that is due. Returns what failed; only a fenced driver skips the rest."""
         failures: list[UpkeepFailure] = []
         with _isolate_failure(CLEAN_UP, "clean-up of the sinks", failures):
             self._clean_if_due(manifest)
@@ -167,14 +167,14 @@ class Upkeep:
             self._cleaned_at = manifest.epoch
 
     def _is_retention_due(self, manifest: Manifest) -> bool:
-        """Whether the epochs that can go are worth a listing of all objects of the job."""
+        """Whether the epochs that can be deleted are worth a listing of all objects of the job."""
         last = self._retained_at
         return last is None or manifest.epoch - last >= self._retention.keep_epochs // RETENTION_SHARE
 
     def _retain_if_due(self, manifest: Manifest, failures: list[UpkeepFailure]) -> None:
         if not self._is_retention_due(manifest):
             return
-        # Not past this epoch, though newer ones may be there by now: what is merged next is read from it.
+        # Not past this epoch, though newer ones may exist by now: what is merged next is read from it.
         plan = retain(
             self._job, self._claim, self._retention, self._ambient, manifest.epoch, self._known_references
         )
@@ -187,7 +187,7 @@ class Upkeep:
         return {index: merges for index, merges in found.items() if merges}
 
     def _is_worth_merging(self, entry: OperatorEntry) -> bool:
-        """Look at the subtask with the most files, because the others are like it."""
+        """Look only at the subtask with the most files: the others are similar."""
         policy = self._compaction
         if policy is None:
             return False
@@ -202,10 +202,10 @@ class Upkeep:
 
 @contextmanager
 def _isolate_failure(step: str, what: str, failures: list[UpkeepFailure]) -> Iterator[None]:
-    """Let a step fail without the others. One that is fenced tells of a successor: there all ends."""
+    """Let a step fail without the others. If it is fenced there is a successor, and all work ends."""
     try:
         yield
     except FencedError:
         raise
-    except Exception as error:  # noqa: BLE001 - told to the log, the progress and the metrics
+    except Exception as error:  # noqa: BLE001 - reported to the log, the progress and the metrics
         failures.append(UpkeepFailure(step, what, str(error) or type(error).__name__, error))

@@ -1,6 +1,6 @@
-"""Typed, verified access to the objects of one job: what is read is checked before it is trusted.
+"""Typed, verified access to the objects of one job: what is read is checked before it is used.
 
-No decisions here and no deletion order: those belong to `protocol` and `coordinator`.
+It makes no decisions and deletes nothing: that belongs to `protocol` and `coordinator`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Versioned(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class JobObjects:
-    """The objects of one job below a store's root. Picklable, so that subtasks can have one."""
+    """The objects of one job below a store's root. Picklable, so that subtasks can hold one."""
 
     store: ObjectStore
     job_id: str
@@ -67,13 +67,13 @@ class JobObjects:
         return f"{self.job_id}/{path}"
 
     def url_of(self, path: str) -> str:
-        """A path as people find it."""
+        """The full URL of an object, as error messages name it."""
         return f"{self.store.url}/{self.job_id}/{path}"
 
     def create_new(self, name: Callable[[str | None], str], data: Data, attempt: str) -> ObjectRef:
         """Write an object under its plain name, or with the attempt's suffix if that is taken.
 
-        Whoever was here before us may still be referred to, so nothing is ever overwritten. A
+        An earlier attempt's object may still be referred to, so nothing is ever overwritten. A
         lost answer counts as taken: the orphan that it may leave is collected with its epoch.
         """
         path = name(None)
@@ -83,7 +83,7 @@ class JobObjects:
         return ObjectRef(path, len(data), xxhash.xxh3_64_intdigest(data))
 
     def swap(self, path: str, record: Record, seen: Versioned[R] | None) -> bool:
-        """Replace the record that was read, or create the first. False if somebody was faster.
+        """Replace the record that was read, or create the first. False if another process was faster.
 
         Raises OutcomeUnknownError if the answer was lost: read the record again to know.
         """
@@ -110,18 +110,18 @@ class JobObjects:
             raise self._size_error(ref, cause.found or "fewer bytes") from cause
 
     def put_verified(self, ref: ObjectRef, data: Data) -> None:
-        """Write an object under a name that is used for nothing else, and see that it is there."""
+        """Write an object under a name that nothing else uses, and check the stored size."""
         written = self.store.put(self.store_path(ref.path), data)
         if written.size_bytes != ref.size_bytes:
             raise CorruptionError(
-                "the store kept another number of bytes than it was given",
+                "the store reports a different size than was written",
                 object_name=self.url_of(ref.path),
                 found=f"{written.size_bytes} bytes",
                 expected=f"{ref.size_bytes} bytes",
             )
 
     def read_many_verified(self, refs: Sequence[ObjectRef]) -> list[bytes]:
-        """The same for several objects, fetched in parallel."""
+        """The bytes of several referenced objects, fetched in parallel."""
         try:
             found = self.store.get_many([self.store_path(ref.path) for ref in refs])
         except NotFoundError as cause:
@@ -131,7 +131,7 @@ class JobObjects:
         return [self.verify(ref, item.data) for ref, item in zip(refs, found, strict=True)]
 
     def verify(self, ref: ObjectRef, data: Data) -> bytes:
-        """The bytes themselves, if they are what the reference says."""
+        """The same bytes, if they match the reference; otherwise CorruptionError."""
         if len(data) != ref.size_bytes:
             raise self._size_error(ref, f"{len(data)} bytes")
         checksum = xxhash.xxh3_64_intdigest(data)
@@ -162,7 +162,7 @@ class JobObjects:
         return self.decode_epoch_record(epoch, found.data)
 
     def decode_epoch_record(self, epoch: Epoch, data: bytes) -> EpochRecord:
-        """The record in bytes that were read from an epoch's place."""
+        """Decode the bytes that were read as an epoch's record."""
         where = self.url_of(self.paths.epoch_record(epoch))
         record = EpochRecord.decode(data, where, self.job_id)
         if record.epoch != epoch:
@@ -180,7 +180,7 @@ class JobObjects:
         return None if found is None else found.record
 
     def is_marked_committed(self, epoch: Epoch) -> bool:
-        """Whether an epoch has a commit marker, whatever it says."""
+        """Whether an epoch has a commit marker, without reading it."""
         try:
             self.store.head(self.store_path(self.paths.commit_marker(epoch)))
         except NotFoundError:
@@ -197,7 +197,7 @@ class JobObjects:
     def read_tag(self, path: str) -> TagRecord | None:
         """The tag at a path, or None.
 
-        Retention believes tags: one in the place of another would let the other's epoch go.
+        Retention relies on tags: one under another's name would let the other's epoch be deleted.
         """
         found = self._read_record(path, TagRecord)
         if found is None:
@@ -258,7 +258,7 @@ class JobObjects:
 
     def _size_error(self, ref: ObjectRef, found: object) -> CorruptionError:
         return CorruptionError(
-            "object has another size than its reference says",
+            "object does not have the size that its reference says",
             object_name=self.url_of(ref.path),
             found=found,
             expected=f"{ref.size_bytes} bytes",

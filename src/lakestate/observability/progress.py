@@ -1,4 +1,4 @@
-"""What is told about each finished epoch, to logs and listeners."""
+"""What is reported about each finished epoch, to logs and listeners."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StepMetrics:
 
 @dataclass(frozen=True)
 class EpochProgress:
-    """One finished epoch. Times of steps that run in parallel are those of the slowest subtask."""
+    """One finished epoch. The time of a step that runs in parallel is that of the slowest subtask."""
 
     job_id: str
     epoch: int
@@ -46,7 +46,7 @@ class EpochProgress:
 
     @property
     def files_written(self) -> int:
-        """State files that this epoch has written."""
+        """State files that this epoch wrote."""
         return sum(step.files_written for step in self.operators.values())
 
     def __str__(self) -> str:
@@ -60,8 +60,8 @@ class EpochProgress:
 
 
 class EpochListener(Protocol):
-    """Is told about every finished epoch, on the driver, after its commit."""
+    """Called on the driver for every finished epoch, after its commit."""
 
     def on_epoch(self, progress: EpochProgress) -> None:
-        """An epoch is published and committed. What this raises stops the job."""
+        """An epoch is published and committed. An exception raised here stops the job."""
         ...

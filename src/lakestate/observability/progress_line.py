@@ -16,8 +16,8 @@ _REWRITE = "\r\x1b[2K"
 class ProgressLine:
     """An `EpochListener` for people: `pipeline.start(listeners=[ProgressLine()])`.
 
-    It writes to standard error unless told otherwise. On a terminal the line is rewritten by every
-    epoch and stays after the last; `close` ends it if the job stops otherwise.
+    It writes to standard error by default. On a terminal every epoch rewrites the line, and the line of
+    the last epoch stays; call `close` if the job ends without a last epoch.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -39,14 +39,14 @@ class ProgressLine:
             self.close()
 
     def close(self) -> None:
-        """End the line, so that what follows starts on its own."""
+        """End the line, so that further output starts on a new one."""
         if self._is_open:
             print(file=self._stream, flush=True)
             self._is_open = False
 
 
 def progress_text(progress: EpochProgress) -> str:
-    """What the line says.
+    """The text of the line.
 
     >>> from lakestate.protocol.metadata import StateSummary
     >>> print(progress_text(EpochProgress(
@@ -71,7 +71,7 @@ def progress_text(progress: EpochProgress) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """A number of bytes as people read it.
+    """A number of bytes in readable units.
 
     >>> bytes_text(999), bytes_text(1_234), bytes_text(5_600_000_000)
     ('999 B', '1.2 kB', '5.6 GB')

@@ -1,7 +1,7 @@
 """`PrometheusMetrics`: what each epoch did, as Prometheus metrics. Needs `lakestate[metrics]`.
 
 One object serves all pipelines of a process: every metric has the job as a label. It only counts;
-serving the registry is `prometheus_client`'s business, or that of the program around it.
+`prometheus_client`, or the surrounding program, serves the registry.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 STEP_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Buckets for durations: from a commit without files to an epoch that must not be longer."""
+"""Buckets for durations: from a commit without files to an epoch of five minutes."""
 
 
 class PrometheusMetrics:
     """An `EpochListener` for monitoring: `pipeline.start(listeners=[PrometheusMetrics()])`.
 
-    Without a registry it is the one that `prometheus_client.start_http_server(8000)` serves.
+    The default registry is the one that `prometheus_client.start_http_server(8000)` serves.
 
     >>> from prometheus_client import CollectorRegistry
     >>> from lakestate.protocol.metadata import CompletionStatus, StateSummary

@@ -1,4 +1,4 @@
-"""What operator code is told about where and when it runs, and how it reaches its state."""
+"""Where and when operator code runs, and how it reaches its state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OperatorContext:
 
     @property
     def watermark(self) -> datetime | None:
-        """The watermark as a point in time in UTC, or None while there is none."""
+        """The watermark in UTC, or None if there is none yet."""
         return None if self.watermark_us is None else instant(self.watermark_us)
 
     def view(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`Operator`: what users subclass. Declares state tables and output, and reacts to rows and time."""
+"""`Operator`: what users subclass. It declares state tables and output, and reacts to rows and time."""
 
 from __future__ import annotations
 
@@ -42,41 +42,41 @@ class Operator:
     >>> harness.epoch([{"user": "ann"}])
     [{'user': 'ann', 'n': 3}]
 
-    A subtask is made anew for every epoch, anywhere in the cluster: what is not in a table is
-    gone afterwards. Attributes that `__init__` made are copied deeply; what a class or a module holds
+    Every epoch creates its subtasks anew, anywhere in the cluster: what is not in a table is lost
+    afterwards. Attributes that `__init__` sets are copied deeply; what a class or a module holds
     is shared by all subtasks of a process. Every hook may yield record batches or tables; they are
     checked against `output`.
     """
 
     output: ClassVar[str | pa.Schema | None] = None
-    """The columns of what the operator yields, as in Spark SQL or as an Arrow schema."""
+    """The columns that the operator yields, as a Spark SQL string or as an Arrow schema."""
 
     input: ClassVar[str | pa.Schema | None] = None
-    """The columns it needs. If given, they are checked before the job starts, and cast to."""
+    """The columns it needs. If given, they are checked before the job starts, and rows are cast to them."""
 
     def on_start(self, ctx: OperatorContext) -> Batches:
         """Called in every epoch, before the first row."""
 
     def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext) -> Batches:
-        """Rows of this subtask's keys. Called at least once for any row, never without rows."""
+        """Process rows of this subtask's keys. Never called without rows."""
         raise NotImplementedError(f"{type(self).__name__} does not define process_batch")
 
     def on_watermark(self, watermark: datetime, ctx: OperatorContext) -> Batches:
         """Called once in every epoch after its rows, if there is a watermark yet.
 
-        It is in UTC, may be the same as in the epoch before, and never goes back.
+        It is in UTC, may be the same as in the previous epoch, and never decreases.
         """
 
     def on_close(self, ctx: OperatorContext) -> Batches:
-        """Called in the last epoch of a job that is drained: nothing will follow."""
+        """Called in the last epoch of a job that is drained: no rows follow."""
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """What its inputs are called: one, unnamed."""
+        """The names of its inputs: a single unnamed one."""
         return ("",)
 
     def process(self, input_name: str, batch: pa.RecordBatch, ctx: OperatorContext) -> Batches:
-        """Hand rows of an input to the method that takes them."""
+        """Pass rows of an input to the method that takes them."""
         assert input_name == ""
         return self.process_batch(batch, ctx)
 
@@ -85,7 +85,7 @@ class Operator:
         return self.input
 
     def tables(self) -> dict[str, Table]:
-        """The state tables by attribute, those of the class and those of this very operator."""
+        """The state tables by attribute, of the class and of this instance."""
         found: dict[str, Table] = {}
         for owner in reversed(type(self).__mro__):
             found |= {name: item for name, item in vars(owner).items() if isinstance(item, Table)}
@@ -97,7 +97,7 @@ class Operator:
 
     @property
     def output_columns(self) -> tuple[Column, ...]:
-        """The columns of the output; none if it yields nothing."""
+        """The columns of the output; empty if it yields nothing."""
         return () if self.output is None else columns_of(self.output, what="output")
 
     @property
@@ -126,11 +126,11 @@ class TwoInputOperator(Operator):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Its inputs are left and right."""
+        """The names of its inputs: left and right."""
         return ("left", "right")
 
     def process(self, input_name: str, batch: pa.RecordBatch, ctx: OperatorContext) -> Batches:
-        """Hand rows to the side they came from."""
+        """Pass rows to the method of their side."""
         return self.process_left(batch, ctx) if input_name == "left" else self.process_right(batch, ctx)
 
     def needed_columns(self, input_name: str) -> str | pa.Schema | None:
@@ -139,19 +139,19 @@ class TwoInputOperator(Operator):
 
 
 def state_tables(operator: Operator) -> Sequence[Table]:
-    """The operator's tables, checked: no two with one name."""
+    """The operator's tables. Raises InvalidInputError if two have the same name."""
     tables = list(operator.tables().values())
     names = [table.name for table in tables]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidInputError(
-            f"two tables of {type(operator).__name__} have one name", found=", ".join(twice)
+            f"two tables of {type(operator).__name__} have the same name", found=", ".join(twice)
         )
     return tables
 
 
 def batches_of(yielded: Batches) -> Iterator[pa.RecordBatch]:
-    """What a hook yielded, as record batches; empty ones are left out."""
+    """What a hook yielded, as record batches without the empty ones."""
     for item in yielded or ():
         if isinstance(item, pa.Table):
             yield from (batch for batch in item.combine_chunks().to_batches() if batch.num_rows)
@@ -160,5 +160,5 @@ def batches_of(yielded: Batches) -> Iterator[pa.RecordBatch]:
                 yield item
         else:
             raise InvalidInputError(
-                "an operator yields record batches or tables of pyarrow", found=type(item).__name__
+                "an operator must yield pyarrow record batches or tables", found=type(item).__name__
             )

@@ -1,4 +1,4 @@
-"""Few large batches instead of many small ones: vectorised work has a price per batch."""
+"""Few large batches instead of many small ones: vectorised work has a fixed cost per batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def coalesce_batches(
     rows_target: int = ROWS_TARGET,
     bytes_target: int = BYTES_TARGET,
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Batches of one input put together until they are large enough. Empty ones are left out.
+    """Join batches of the same input until they are large enough. Empty ones are dropped.
 
     >>> small = [("", pa.record_batch({"n": [number]})) for number in range(5)]
     >>> [batch.num_rows for _, batch in coalesce_batches(small, rows_target=2)]

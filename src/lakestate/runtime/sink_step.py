@@ -27,14 +27,14 @@ class SinkStep:
     schema: pa.Schema
     event_time: str | None = None
     sink_id: str | None = None
-    """The sink, if it is another than the step; see `SinkContext`."""
+    """The sink, if it is not the step itself; see `SinkContext`."""
 
     def tables(self) -> Sequence[Table]:
         """The sink's tables."""
         return self.sink.tables()
 
     def open(self, scope: StepScope) -> RunningSink:
-        """A writer that goes on where the tables say."""
+        """Open a writer that continues from what the tables hold."""
         context = SinkContext(
             task=scope.task,
             epoch=scope.epoch,
@@ -49,7 +49,7 @@ class SinkStep:
 
 
 class RunningSink:
-    """A sink's writer at work. It takes rows and gives none."""
+    """A sink's writer at work. It takes rows and yields none."""
 
     def __init__(self, writer: SinkWriter, schema: pa.Schema, scope: StepScope) -> None:
         self._writer = writer
@@ -57,7 +57,7 @@ class RunningSink:
         self._scope = scope
 
     def start(self) -> Iterator[pa.RecordBatch]:
-        """Nothing."""
+        """Do nothing."""
         return iter(())
 
     def process(self, input_name: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -77,24 +77,24 @@ class RunningSink:
         return iter(())
 
     def watermark(self) -> Iterator[pa.RecordBatch]:
-        """Nothing: a writer knows the watermark from its context."""
+        """Do nothing: a writer has the watermark in its context."""
         return iter(())
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """Nothing: `finish` closes the files."""
+        """Do nothing: `finish` closes the files."""
         return iter(())
 
     def finish(self, *, then_stop: bool) -> None:
-        """What is open goes into the tables."""
+        """Put what is needed to continue open files into the tables."""
         self._writer.finish(then_stop=then_stop)
 
     def abandon(self) -> None:
-        """Let go of the writer."""
+        """Release the writer."""
         self._writer.abandon()
 
 
 def sink_clean_up(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest], None]:
-    """What the driver calls beside the stream to clear away what dead attempts left in sinks."""
+    """What the driver calls beside the stream to remove what failed attempts left in sinks."""
 
     def clean_up(manifest: Manifest) -> None:
         failed: list[LakestateError] = []
@@ -104,7 +104,7 @@ def sink_clean_up(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest]
                     parts = decode_pre_commits(pre_commit.data, f"manifest of epoch {manifest.epoch}")
                     sinks[pre_commit.sink_id].committer().clean_up(job_id, manifest.epoch, parts)
                 except LakestateError as error:
-                    # The other sinks are cleared all the same.
+                    # The other sinks are still cleaned up.
                     failed.append(error)
         if failed:
             raise failed[0]

@@ -1,7 +1,7 @@
-"""A step of a stage: an operator, or a sink, as a subtask runs it.
+"""A step of a stage: an operator or a sink, as a subtask runs it.
 
-The runtime knows only what is here, so that sinks, which live in a layer of their own, can be steps
-beside operators. `OperatorStep` is the step of an operator.
+A subtask knows only the two protocols here, so that sinks, which are in another layer, can be steps
+like operators. `OperatorStep` is the step of an operator.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StepScope:
 
     @property
     def where(self) -> str:
-        """Who this is, for errors."""
+        """The operator, subtask and epoch, for error messages."""
         task = self.task
         return (
             f"operator {task.operator_id}, subtask {task.subtask_index} of {task.parallelism}, "
@@ -47,35 +47,35 @@ class StepScope:
 
 
 class RunningStep(Protocol):
-    """A step at work in one subtask in one epoch. Every call but the last two may give rows."""
+    """A step at work in one subtask in one epoch. Every call but the last two may yield rows."""
 
     def start(self) -> Iterator[pa.RecordBatch]:
-        """Before the first row."""
+        """Called before the first row."""
         ...
 
     def process(self, input_name: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Rows."""
+        """Process rows of an input."""
         ...
 
     def watermark(self) -> Iterator[pa.RecordBatch]:
-        """After the last row, if there is a watermark."""
+        """Called after the last row, if there is a watermark."""
         ...
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """After everything else, if the job is drained."""
+        """Called after everything else, if the job is drained."""
         ...
 
     def finish(self, *, then_stop: bool) -> None:
-        """Before the checkpoint: everything that matters goes into the tables."""
+        """Called before the checkpoint: everything that must survive goes into the tables."""
         ...
 
     def abandon(self) -> None:
-        """After a failure: let go of local resources."""
+        """Called after a failure: release local resources."""
         ...
 
 
 class Step(Protocol):
-    """What is shipped to subtasks."""
+    """A step as it is shipped to subtasks."""
 
     @property
     def step_id(self) -> str:
@@ -83,11 +83,11 @@ class Step(Protocol):
         ...
 
     def tables(self) -> Sequence[Table]:
-        """Its state tables."""
+        """The state tables of the step."""
         ...
 
     def open(self, scope: StepScope) -> RunningStep:
-        """The step at work."""
+        """Start the step in one subtask for one epoch."""
         ...
 
 
@@ -113,12 +113,12 @@ class OperatorStep:
         return state_tables(self.operator)
 
     def open(self, scope: StepScope) -> RunningOperator:
-        """A copy of the operator whose tables are views."""
+        """Copy the operator, with views in place of its tables."""
         return RunningOperator(self.operator, scope)
 
 
 class RunningOperator:
-    """An operator at work. What its code raises is wrapped with who and when; the cause stays."""
+    """An operator at work. Errors of its code name the subtask and epoch, and keep their cause."""
 
     def __init__(self, operator: Operator, scope: StepScope) -> None:
         declared = operator.tables()
@@ -149,10 +149,10 @@ class RunningOperator:
         return self._run_hook("on_close", lambda: self._operator.on_close(self._context))
 
     def finish(self, *, then_stop: bool) -> None:
-        """Nothing: an operator's state is in its tables already."""
+        """Do nothing: an operator's state is already in its tables."""
 
     def abandon(self) -> None:
-        """Nothing: an operator holds no resources of ours."""
+        """Do nothing: an operator holds no resources of ours."""
 
     @cached_property
     def _needed(self) -> dict[str, pa.Schema]:
@@ -174,10 +174,10 @@ class RunningOperator:
 
 
 def _fresh_copy(operator: Operator, views: Mapping[str, object]) -> Operator:
-    """The operator as it was declared, whatever earlier epochs and attempts did to their attributes.
+    """The operator as it was declared, whatever earlier epochs and attempts did to its attributes.
 
-    A Python worker keeps what was shipped to it: a list that was shared would carry rows of one
-    subtask, or of an attempt that was thrown away, into another.
+    A Python worker keeps what was shipped to it: a shared list would carry rows of one subtask, or of
+    a discarded attempt, into another.
     """
     attributes = {name: value for name, value in vars(operator).items() if name not in views}
     fresh = copy.copy(operator)
@@ -185,30 +185,30 @@ def _fresh_copy(operator: Operator, views: Mapping[str, object]) -> Operator:
     memo: dict[int, object] = {
         id(value): value for value in attributes.values() if isinstance(value, ModuleType)
     }
-    # A bound method among the attributes, or whatever else leads back, leads to the operator at work.
+    # A bound method among the attributes, or any other reference back, leads to the new operator.
     memo[id(operator)] = fresh
     for name, value in attributes.items():
         try:
             vars(fresh)[name] = copy.deepcopy(value, memo)
         except Exception as cause:
             raise InvalidInputError(
-                "an attribute of an operator cannot be copied, which every epoch needs",
+                "an attribute of an operator cannot be copied, and every epoch needs a copy",
                 object_name=f"{type(operator).__name__}.{name}",
                 found=f"{type(value).__name__}: {cause}",
-                action="make it in on_start, keep it in a module, or give its class __deepcopy__",
+                action="create it in on_start, keep it in a module, or give its class __deepcopy__",
             ) from cause
     vars(fresh).update(views)
     return fresh
 
 
 def batches_of_hook(hook: str, call: Callable[[], Batches], scope: StepScope) -> Iterator[pa.RecordBatch]:
-    """What user code yields. What it raises is wrapped, and keeps its traceback as the cause."""
+    """What user code yields. What it raises is wrapped, with the original error as its cause."""
     try:
         yield from batches_of(call())
     except InvalidInputError as cause:
         raise _operator_error(hook, scope, cause) from cause
     except LakestateError:
-        # Storage, corruption, fencing: not the operator's fault, and handled by their own kind.
+        # Storage, corruption, fencing: not the operator's fault, and handled by their own type.
         raise
     except Exception as cause:
         raise _operator_error(hook, scope, cause) from cause

@@ -1,7 +1,7 @@
 """One subtask of one stage for one epoch: restore, process, react to the watermark, checkpoint.
 
-A stage is a tree of steps whose rows need no routing between them. Spark's tasks and the operator
-harness both run this; it knows neither.
+A stage is a tree of steps whose rows need no routing between them. Spark's tasks, the operator harness
+and the simulator all run it; it knows none of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakestate.runtime.steps import ChainLink, RunningStep, Step, StepScope
 from lakestate.tables.manager import SubtaskCheckpoint, TableManager
 
 Exported = tuple[int, pa.RecordBatch]
-"""Rows that leave the stage, and the number of the link that they come from."""
+"""Rows that leave the stage, with the number of the link that they come from."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class _Progress:
 
 
 class SubtaskRun:
-    """One run of one subtask. `run` gives the rows that leave it; then there is a `report`."""
+    """One run of one subtask. `run` yields the rows that leave it; afterwards there is a `report`."""
 
     def __init__(self, stage: StagePlan, subtask_index: int, plan: EpochPlan, backend: StateBackend) -> None:
         self._stage = stage
@@ -73,7 +73,7 @@ class SubtaskRun:
 
     @property
     def report(self) -> SubtaskReport:
-        """What was done. Only after everything that `run` gives was taken."""
+        """What the subtask did, available once everything that `run` yields is consumed."""
         progress = self._progress
         if len(progress.checkpoints) != len(self._stage.links):
             raise InvalidInputError("the subtask has not finished", object_name=self._stage.name)
@@ -123,7 +123,7 @@ class SubtaskRun:
         return manager
 
     def _process(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[Exported]:
-        # Children first: what a parent yields at the start finds them ready.
+        # Children first, so that they are ready for what a parent yields at its start.
         for number in reversed(range(len(self._steps))):
             yield from self._emit(number, self._steps[number].start())
         for input_name, batch in coalesce_batches(batches):
@@ -135,7 +135,7 @@ class SubtaskRun:
             yield from self._call_each(lambda step: step.close())
 
     def _call_each(self, hook: Callable[[RunningStep], Iterator[pa.RecordBatch]]) -> Iterator[Exported]:
-        # Parents first: a child has seen all of a parent's rows when its own turn comes.
+        # Parents first, so that a child has seen all of a parent's rows before its own call.
         for number, step in enumerate(self._steps):
             yield from self._emit(number, hook(step))
 
@@ -144,7 +144,7 @@ class SubtaskRun:
         yield from self._emit(number, self._steps[number].process(input_name, batch))
 
     def _emit(self, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Exported]:
-        """The rows of a step, handed to its children and, if it is exported, out of the stage."""
+        """Pass the rows of a step to its children and, if it is exported, out of the stage."""
         for batch in batches:
             self._progress.rows_out[number] += batch.num_rows
             if self._stage.links[number].exported:

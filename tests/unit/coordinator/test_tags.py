@@ -72,7 +72,7 @@ def test_without_an_epoch_the_newest_is_tagged(job: TableJob) -> None:
 
 def test_a_name_is_taken_once_and_a_lost_epoch_not_at_all(job: TableJob) -> None:
     job.backend.create_tag("job", "one", 4)
-    with pytest.raises(ConflictError, match=r"the tag exists: .*tags/one\.json; found epoch 4"):
+    with pytest.raises(ConflictError, match=r"the tag exists already: .*tags/one\.json; found epoch 4"):
         job.backend.create_tag("job", "one", 5)
     job.retain(keep=2)
     with pytest.raises(NotFoundError, match="epoch 1"):
