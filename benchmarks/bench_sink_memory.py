@@ -55,7 +55,10 @@ def _measure_growth(files: int, row_groups: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         sink = ParquetSink(f"file://{folder}", row_group_bytes=ROW_GROUP_BYTES, compression="none")
         uploads = UploadDestinations(open_store(sink.url), PART_BYTES, THREADS, "attempt")
-        opened = [(sink.new_file(rows.schema), uploads.begin(f"{number}.parquet")) for number in range(files)]
+        opened = [
+            (sink.file_format.open_writer(rows.schema, None), uploads.begin(f"{number}.parquet"))
+            for number in range(files)
+        ]
         with _Peak() as peak:
             for _ in range(row_groups * ROW_GROUP_BYTES // rows.nbytes):
                 for writer, destination in opened:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakestate.sinks.formats.parquet.local_writer import CurrentFileRecovery, ParquetLocalWriter
-from lakestate.sinks.formats.parquet.segment import ParquetSettings
+from lakestate.sinks.formats.parquet.segment import ParquetEncoding
 from lakestate.sinks.formats.parquet.writer import KEPT_ROW_BYTES_DEFAULT
 
 EPOCHS = 8
@@ -53,7 +53,7 @@ def plain(root: Path, rows: list[pa.RecordBatch]) -> None:
 
 def resumable(root: Path, rows: list[pa.RecordBatch], kept: int | str = KEPT_ROW_BYTES_DEFAULT) -> None:
     """Write with checkpoints. Encoding and decoding them, and syncing the disk, are included."""
-    settings, schema = ParquetSettings("zstd"), rows[0].schema
+    settings, schema = ParquetEncoding("zstd"), rows[0].schema
     writer = ParquetLocalWriter(
         root, "hidden.parquet", "final.parquet", schema, settings, kept_row_bytes=kept
     )

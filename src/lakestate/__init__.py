@@ -24,8 +24,12 @@ from lakestate.operators.operator import Operator, TwoInputOperator
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation, TaskInfo
+from lakestate.sinks.files.sink import FileSink
+from lakestate.sinks.formats.appending_writer import AppendingWriter
+from lakestate.sinks.formats.format import FileFormat
 from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
 from lakestate.sinks.formats.parquet.sink import ParquetSink
+from lakestate.sinks.formats.registry import register_file_format
 from lakestate.sinks.iceberg.catalog import IcebergCatalog
 from lakestate.sinks.iceberg.sink import IcebergSink
 from lakestate.sinks.rolling import Roll
@@ -80,6 +84,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "AppendingWriter",
     "ArrowMigration",
     "CacheReport",
     "ColumnChanges",
@@ -91,6 +96,8 @@ __all__ = [
     "EpochListener",
     "EpochProgress",
     "FencedError",
+    "FileFormat",
+    "FileSink",
     "Generation",
     "GlobalKeyedTable",
     "IcebergCatalog",
@@ -130,6 +137,7 @@ __all__ = [
     "dry_run",
     "finish_files",
     "register",
+    "register_file_format",
     "verify",
     "verify_cache",
     "write_stream",

@@ -33,10 +33,10 @@ from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.sinks.files.names import epoch_begun
 from lakestate.sinks.files.open_files import OpenFiles
 from lakestate.sinks.files.pre_commit import PreCommit
-from lakestate.sinks.files.writer_state import Piece, PieceKind, WriterState
 from lakestate.sinks.formats.json_lines.writer import JsonLinesWriter
 from lakestate.sinks.formats.parquet.local_writer import CurrentFileRecovery, ParquetLocalWriter
 from lakestate.sinks.formats.parquet.writer import ParquetBatchBufferingWriter
+from lakestate.sinks.formats.writer_state import Piece, PieceKind, WriterState
 from lakestate.sinks.iceberg.data_files import data_file
 from lakestate.sinks.iceberg.progress import EpochFiles
 from lakestate.sinks.iceberg.table import TableFacts

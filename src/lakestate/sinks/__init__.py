@@ -1,10 +1,27 @@
 """Sinks: exactly-once output that stays open across epochs.
 
-What users name is here; `sink` is the contract with the runtime, for those who write their own.
+- `sink.py` is the contract with the runtime, for those who write a sink of their own.
+- `files/` keeps files open, uploads them, and makes them visible after their epoch is published.
+- `formats/` turns rows into bytes: one folder per file format.
+- `partitioning/` decides which directory each row goes to, `rolling.py` when a file ends.
+- `iceberg/` appends finished files to Iceberg tables.
+
+A new file format is a folder in `formats/` and a line in its registry. A new table format is a folder
+here: `FileSink` writes its data files, and its committer makes them whole before it appends them.
+
+May import `tables` and everything below it; neither operators nor Spark.
 """
 
+from lakestate.sinks.files.sink import FileSink
+from lakestate.sinks.formats.appending_writer import AppendingWriter
+from lakestate.sinks.formats.format import BatchBufferingWriter, FileFormat
+from lakestate.sinks.formats.json_lines.format import JsonLinesFormat
 from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
+from lakestate.sinks.formats.parquet.format import ParquetFormat
 from lakestate.sinks.formats.parquet.sink import ParquetSink
+from lakestate.sinks.formats.registry import register_file_format
+from lakestate.sinks.formats.statistics import FileStatistics
+from lakestate.sinks.formats.writer_state import WriterState
 from lakestate.sinks.iceberg.catalog import IcebergCatalog
 from lakestate.sinks.iceberg.sink import IcebergSink
 from lakestate.sinks.partitioning.event_time import EventTime
@@ -12,14 +29,23 @@ from lakestate.sinks.rolling import Roll
 from lakestate.sinks.sink import Sink, SinkCommitter, SinkContext, SinkWriter
 
 __all__ = [
+    "AppendingWriter",
+    "BatchBufferingWriter",
     "EventTime",
+    "FileFormat",
+    "FileSink",
+    "FileStatistics",
     "IcebergCatalog",
     "IcebergSink",
+    "JsonLinesFormat",
     "JsonLinesSink",
+    "ParquetFormat",
     "ParquetSink",
     "Roll",
     "Sink",
     "SinkCommitter",
     "SinkContext",
     "SinkWriter",
+    "WriterState",
+    "register_file_format",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 
@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from lakestate.config import duration_us, size_bytes
 from lakestate.errors import InvalidInputError
-from lakestate.sinks.files.writer_state import FILE_BYTES_MAX
+from lakestate.sinks.formats.writer_state import FILE_BYTES_MAX
+from lakestate.sinks.text_options import option, parse_optional_duration, parse_size
 
 
 class RollReason(Enum):
@@ -21,10 +22,6 @@ class RollReason(Enum):
     INTERVAL = "interval"
     INACTIVITY = "inactivity"
     PAST_WATERMARK = "past_watermark"
-    OPEN_FILES = "open_files"
-    STOP = "stop"
-    REPLACED = "replaced"
-    """The rows have another schema now, or another file of the same partition goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +37,16 @@ class Roll:
     1000000
     """
 
-    bytes: int | str = "128MB"
-    interval: timedelta | str | None = "5 minutes"
-    inactivity: timedelta | str | None = None
-    past_watermark: timedelta | str | None = None
+    bytes: int | str = field(default="128MB", metadata=option("rollSize", parse_size))
+    interval: timedelta | str | None = field(
+        default="5 minutes", metadata=option("rollInterval", parse_optional_duration)
+    )
+    inactivity: timedelta | str | None = field(
+        default=None, metadata=option("rollInactivity", parse_optional_duration)
+    )
+    past_watermark: timedelta | str | None = field(
+        default=None, metadata=option("rollPastWatermark", parse_optional_duration)
+    )
 
     def __post_init__(self) -> None:
         if self.bytes_max < 1:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.sinks.files.pre_commit import LocalFile
 from lakestate.sinks.formats.parquet.local_writer import CurrentFileRecovery, ParquetLocalWriter
-from lakestate.sinks.formats.parquet.segment import COMPRESSIONS, ParquetSettings
+from lakestate.sinks.formats.parquet.segment import COMPRESSIONS, ParquetEncoding
 
 EPOCH_ROWS = 150
 SCHEMA = pa.schema(
@@ -63,7 +63,7 @@ def _row(number: int) -> dict[str, object]:
 
 
 def step(root: Path, compression: str, epoch: int, *, last: bool) -> None:
-    settings = ParquetSettings(compression)
+    settings = ParquetEncoding(compression)
     record_file = root / f"{compression}.record"
     # Every other epoch ends a row group; the rows of the others wait for it.
     kept = 0 if epoch % 2 else 1 << 20

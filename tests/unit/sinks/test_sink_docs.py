@@ -7,6 +7,8 @@ import pytest
 from tests.support.repository import ROOT
 
 from lakestate.sinks import ParquetSink
+from lakestate.sinks.formats.json_lines.format import JsonLinesFormat
+from lakestate.sinks.formats.parquet.format import ParquetFormat
 
 PAGE = ROOT / "docs" / "sinks.md"
 
@@ -24,11 +26,11 @@ def test_the_sink_that_the_page_shows_can_be_made_and_checked() -> None:
 
 def test_the_page_names_every_option_of_the_data_source() -> None:
     pytest.importorskip("pyspark")
-    from lakestate.spark.data_source.options import KNOWN_OPTIONS
+    from lakestate.spark.data_source.options import known_options
 
     section = PAGE.read_text().split("## Directly from Spark\n")[1].split("\n## ")[0]
     named = {name for row in re.findall(r"^\| `.*$", section, re.MULTILINE) for name in _first_cell(row)}
-    assert named - {"store.…"} == set(KNOWN_OPTIONS)
+    assert named - {"store.…"} == {*known_options(ParquetFormat), *known_options(JsonLinesFormat)}
 
 
 def _first_cell(row: str) -> list[str]:

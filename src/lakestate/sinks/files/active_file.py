@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakestate.sinks.files.destination import BatchBufferingWriter, Destination
+from lakestate.sinks.files.destination import Destination
 from lakestate.sinks.files.open_files import OpenFile, stored_pieces
 from lakestate.sinks.files.pre_commit import FilePreCommit
-from lakestate.sinks.files.writer_state import WriterState
+from lakestate.sinks.formats.format import BatchBufferingWriter
 from lakestate.sinks.formats.statistics import FileStatistics
+from lakestate.sinks.formats.writer_state import WriterState
 from lakestate.sinks.rolling import FileAge
 
 

@@ -9,51 +9,10 @@ from __future__ import annotations
 from typing import Protocol
 
 import msgspec
-import pyarrow as pa
 
 from lakestate.errors import IncompatibleStateError
 from lakestate.sinks.files.pre_commit import Content, OpenReference, Part
-from lakestate.sinks.files.writer_state import WriterState
-from lakestate.sinks.formats.statistics import FileStatistics
-
-
-class BatchBufferingWriter(Protocol):
-    """One file of some format that stays open across epochs. It knows nothing of stores."""
-
-    @property
-    def unflushed_bytes(self) -> int:
-        """The memory of rows that are not finished bytes yet."""
-        ...
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Finished bytes that nobody has taken."""
-        ...
-
-    @property
-    def file_bytes(self) -> int:
-        """How large the file would be now, about."""
-        ...
-
-    def add_batch_data(self, batch: pa.RecordBatch) -> None:
-        """Take rows."""
-        ...
-
-    def split_to(self, size_bytes: int) -> bytes:
-        """Take finished bytes from the front."""
-        ...
-
-    def settle(self) -> None:
-        """Turn rows into finished bytes unless they are few enough for a checkpoint to keep."""
-        ...
-
-    def checkpoint(self) -> WriterState:
-        """Everything that another process needs to go on."""
-        ...
-
-    def finish(self) -> FileStatistics:
-        """End the file; the rest of its bytes waits to be taken."""
-        ...
+from lakestate.sinks.formats.format import BatchBufferingWriter
 
 
 class UploadResumePoint(msgspec.Struct, frozen=True, tag="upload"):

@@ -51,6 +51,12 @@ class FileNaming:
                 found=f"{self.prefix!r}, {self.suffix!r}",
                 expected="letters, digits, dots, dashes and underscores; a letter or digit first",
             )
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._]{0,31}", self.extension):
+            raise InvalidInputError(
+                "not an extension of file names",
+                found=repr(self.extension),
+                expected="letters, digits, dots and underscores; a letter or digit first",
+            )
 
     def name(self, fingerprint: str, epoch: Epoch, subtask_index: int, file_id: str) -> str:
         """The name of a file that a subtask begins in an epoch."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
 from lakestate.sinks.files.destination import ResumePoint
-from lakestate.sinks.files.writer_state import Piece, PieceKind, WriterState
+from lakestate.sinks.formats.writer_state import Piece, PieceKind, WriterState
 from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.keyed.view import KeyedView
 

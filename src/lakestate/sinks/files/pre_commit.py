@@ -67,7 +67,7 @@ class FilePreCommit(msgspec.Struct, frozen=True):
     content: Content
     statistics: FileStatistics
     format: str = ""
-    """What the sink that began the file said about its rows; see `FileSink.format_of`."""
+    """What the sink that began the file said about its rows; see `FileSink.format_key`."""
 
 
 class OpenReference(msgspec.Struct, frozen=True, array_like=True):

@@ -1,95 +1,77 @@
-"""What all file sinks share: settings, state tables, writers and the committer.
+"""`FileSink`: exactly-once files of any format that stay open across epochs.
 
-A subclass says how rows become bytes; where files go, when they end and how they become visible is
-the same for every format.
+A format says how rows become bytes; where files go, when they end and how they become visible is the
+same for every format.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache, cached_property
 
 import pyarrow as pa
 
-from lakestate.config import RetryPolicy, StoreConfig, size_bytes
+from lakestate.config import StoreConfig, size_bytes
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.files.committer import FileCommitter
-from lakestate.sinks.files.destination import BatchBufferingWriter, Destinations
+from lakestate.sinks.files.destination import Destinations
+from lakestate.sinks.files.local_destinations import LocalDestinations
 from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.sinks.files.names import FileNaming
 from lakestate.sinks.files.open_files import open_files_table
+from lakestate.sinks.files.settings import FileSinkSettings
 from lakestate.sinks.files.uploads import UploadDestinations
 from lakestate.sinks.files.writer import PRE_COMMITS, FileSinkWriter
-from lakestate.sinks.files.writer_state import WriterState
-from lakestate.sinks.formats.parquet.local_writer import LocalDestinations
+from lakestate.sinks.formats.format import FileFormat
+from lakestate.sinks.formats.registry import resolve_file_format
 from lakestate.sinks.formats.row_schema import without_columns
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.partitioning.partitioner import Partitioning
-from lakestate.sinks.rolling import Roll
 from lakestate.sinks.sink import Sink, SinkCommitter, SinkContext, SinkWriter
+from lakestate.sinks.text_options import option, parse_flag
 from lakestate.storage import open_store
 from lakestate.storage.local.object_files import root_of
 from lakestate.storage.store import ObjectStore
 from lakestate.tables.contract import Table
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
 
-PART_BYTES_DEFAULT = "8 MiB"
-
 
 @dataclass(frozen=True)
-class FileSink(Sink):
-    """A sink that writes files below a URL."""
+class FileSink(FileSinkSettings, Sink):
+    """Writes files of some format below a URL, each visible exactly once and never before it is whole.
+
+    `format` is a `FileFormat`, or the name of a registered one with its default settings.
+
+    >>> FileSink("file:///data/out", format="json").naming.extension
+    'json'
+    """
 
     url: str
     _: KW_ONLY
+    format: FileFormat | str
     partition_by: Sequence[str | EventTime] = ()
-    roll: Roll = field(default_factory=Roll)
-    options: Mapping[str, str] | None = field(default=None, repr=False)
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    """How long the object store is tried when it does not answer."""
-    prefix: str = "part"
-    suffix: str = ""
-    drop_event_time: bool = False
-    open_files_max: int = 128
-    part_bytes: int | str = PART_BYTES_DEFAULT
-    upload_threads: int = 4
-    """Parts that a subtask puts at the same time; with 0 none is put in the background."""
+    drop_event_time: bool = field(default=False, metadata=option("dropEventTime", parse_flag))
     shuffle_by_partition: bool = False
     """Rows of one partition go to one subtask, so that each partition has one open file in all."""
 
     def __post_init__(self) -> None:
-        FileNaming(self.prefix, self.suffix, self.extension)
+        super().__post_init__()
+        # Resolved here: a name that was registered in this process may be unknown where the sink is sent.
+        object.__setattr__(self, "format", resolve_file_format(self.format))
+        FileNaming(self.prefix, self.suffix, self.file_format.extension)
         StoreConfig(self.url, self.options or {})
-        if self.open_files_max < 1 or self.upload_threads < 0 or size_bytes(self.part_bytes) < 1:
-            raise InvalidInputError(
-                "not settings of a file sink",
-                found=f"open_files_max={self.open_files_max}, upload_threads={self.upload_threads}, "
-                f"part_bytes={self.part_bytes}",
-                expected="at least one open file and one byte per part, and no fewer than 0 threads",
-            )
 
-    @property
-    @abstractmethod
-    def extension(self) -> str:
-        """What file names end with."""
+    @cached_property
+    def file_format(self) -> FileFormat:
+        """The format, for files of the size at which they are rolled."""
+        return resolve_file_format(self.format).for_file_size(self.roll.bytes_max)
 
-    @abstractmethod
-    def format_of(self, schema: pa.Schema) -> str:
-        """What tells files of this schema and these settings from others."""
-
-    @abstractmethod
-    def check_rows(self, schema: pa.Schema) -> None:
-        """Refuse columns that the format cannot hold."""
-
-    @abstractmethod
-    def new_file(self, schema: pa.Schema) -> BatchBufferingWriter:
-        """A writer of a new file."""
-
-    @abstractmethod
-    def resume_file(self, schema: pa.Schema, state: WriterState) -> BatchBufferingWriter:
-        """A writer of a file that goes on."""
+    def format_key(self, schema: pa.Schema) -> str:
+        """What tells files of this schema and format from others: only those with the same key continue."""
+        digest = hashlib.blake2b(schema.serialize().to_pybytes(), digest_size=8).hexdigest()
+        return f"{self.file_format.kind}-{digest}"
 
     def tables(self) -> Sequence[Table]:
         """The open files, and what each epoch has to commit."""
@@ -107,7 +89,7 @@ class FileSink(Sink):
         rows = self.file_schema(schema, event_time)
         if not len(rows):
             raise InvalidInputError("no column is left to write", object_name=self.url, found=schema.names)
-        self.check_rows(rows)
+        self.file_format.check(rows)
 
     def writer(self, context: SinkContext) -> SinkWriter:
         """The writer of one subtask for one epoch."""
@@ -134,7 +116,7 @@ class FileSink(Sink):
     @property
     def naming(self) -> FileNaming:
         """How files are called."""
-        return FileNaming(self.prefix, self.suffix, self.extension)
+        return FileNaming(self.prefix, self.suffix, self.file_format.extension)
 
     def file_schema(self, schema: pa.Schema, event_time: str | None) -> pa.Schema:
         """The columns in the files: without those in the path, and without the event time if asked."""
@@ -182,4 +164,4 @@ def file_sink_tables() -> Sequence[Table]:
     )
 
 
-_OPENED = ("store", "_local_output")
+_OPENED = ("store", "_local_output", "file_format")

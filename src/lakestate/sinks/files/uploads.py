@@ -13,7 +13,6 @@ from threading import BoundedSemaphore
 
 from lakestate.errors import LakestateError
 from lakestate.sinks.files.destination import (
-    BatchBufferingWriter,
     Destination,
     LocalResumePoint,
     ResumePoint,
@@ -22,6 +21,7 @@ from lakestate.sinks.files.destination import (
 )
 from lakestate.sinks.files.lanes import LANES_FOR_ROWS, claim_lane, lane_numbers
 from lakestate.sinks.files.pre_commit import CompletedUpload, Content, Part, SmallObject
+from lakestate.sinks.formats.format import BatchBufferingWriter
 from lakestate.storage.store import ObjectStore, UploadedPart, UploadId
 
 INLINE_BYTES_MAX = 64 * 1024

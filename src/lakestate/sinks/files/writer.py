@@ -39,7 +39,7 @@ class FileSinkWriter:
         self._partitioning = sink.partitioning
         self._partitioning.check(context.schema, context.event_time)
         self._schema = sink.file_schema(context.schema, context.event_time)
-        self._format = sink.format_of(self._schema)
+        self._format = sink.format_key(self._schema)
         self._fingerprint = sink_fingerprint(context.task.job_id, context.sink_id or context.task.operator_id)
         self._destinations = sink.destinations(context.ambient.new_id())
         self._state = OpenFiles(context.tables.keyed(OPEN_FILES))
@@ -116,7 +116,7 @@ class FileSinkWriter:
         path = self._output_path(partition, name)
         now_ms = ambient.now_ms()
         identity = FileIdentity(file_id, path, partition, self._format, now_ms, self._end_us(time_us))
-        writer = self._sink.new_file(self._schema)
+        writer = self._sink.file_format.open_writer(self._schema, None)
         return ActiveFile(identity, writer, self._destinations.begin(path), now_ms)
 
     def _output_path(self, partition: str, name: str) -> str:
@@ -130,7 +130,7 @@ class FileSinkWriter:
             raise _unnameable_partition_error(partition, cause) from cause
 
     def _resume_file(self, record: OpenFile) -> ActiveFile:
-        writer = self._sink.resume_file(self._schema, self._state.writer_state(record))
+        writer = self._sink.file_format.open_writer(self._schema, self._state.writer_state(record))
         destination = self._destinations.resume(record.path, record.resume_point)
         return ActiveFile(FileIdentity.of(record), writer, destination, record.written_ms)
 

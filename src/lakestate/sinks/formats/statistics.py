@@ -57,10 +57,6 @@ class FileStatistics(msgspec.Struct, frozen=True):
         )
 
 
-IcebergFileMetadata = FileStatistics
-"""What an Iceberg manifest entry is made from."""
-
-
 def _column(chunks: Sequence[pq.ColumnChunkMetaData]) -> ColumnStatistics:
     known = [chunk.statistics for chunk in chunks]
     counted = all(each is not None and each.has_null_count for each in known)

@@ -61,11 +61,6 @@ class TableAppend:
         for file in files:
             self._producer.append_data_file(file)
 
-    @property
-    def snapshot_id(self) -> int:
-        """The snapshot that this append makes."""
-        return self._producer.snapshot_id
-
     def commit(self) -> None:
         """Commit, if the table's main branch is still where it was. Raises what the catalog raises."""
         updates, requirements = self._producer._commit()

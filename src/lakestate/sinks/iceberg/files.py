@@ -7,20 +7,32 @@ always begun with the current schema and partition spec; those begun with an old
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 
 from lakestate.sinks.files.open_files import OpenFile
+from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.files.writer import FileSinkWriter
-from lakestate.sinks.formats.parquet.segment import ParquetSettings
-from lakestate.sinks.formats.parquet.sink import ParquetSink
+from lakestate.sinks.formats.parquet.format import ParquetFormat
+from lakestate.sinks.formats.parquet.segment import ParquetEncoding
 from lakestate.sinks.iceberg.partitioning import IcebergPartitioning
 from lakestate.sinks.iceberg.table import TableFacts
 from lakestate.sinks.sink import SinkContext
 
 
 @dataclass(frozen=True)
-class IcebergFiles(ParquetSink):
+class IcebergDataFormat(ParquetFormat):
+    """Parquet as Iceberg wants it: short decimals are stored as integers."""
+
+    @cached_property
+    def encoding(self) -> ParquetEncoding:
+        """How rows are encoded."""
+        return ParquetEncoding(self.compression, self.compression_level, decimals_as_integers=True)
+
+
+@dataclass(frozen=True)
+class IcebergFiles(FileSink):
     """The file sink of one table as it is now."""
 
     _: KW_ONLY
@@ -28,11 +40,6 @@ class IcebergFiles(ParquetSink):
     columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
     """The schema of the files, with field ids."""
     event_time_column: str | None = None
-
-    @property
-    def settings(self) -> ParquetSettings:
-        """Decimals are stored as Iceberg wants them."""
-        return ParquetSettings(self.compression, self.compression_level, decimals_as_integers=True)
 
     @property
     def partitioning(self) -> IcebergPartitioning:
@@ -44,9 +51,9 @@ class IcebergFiles(ParquetSink):
         """The table's columns that rows have."""
         return self.columns
 
-    def format_of(self, schema: pa.Schema) -> str:
+    def format_key(self, schema: pa.Schema) -> str:
         """Also which table, schema and partition spec the files are for."""
-        return self.facts.format_of(super().format_of(schema))
+        return self.facts.format_key(super().format_key(schema))
 
 
 class IcebergWriter(FileSinkWriter):

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakestate.config import RetryPolicy, size_bytes
 from lakestate.errors import InvalidInputError, NotFoundError
-from lakestate.sinks.files.sink import PART_BYTES_DEFAULT, FileSink, file_sink_tables
-from lakestate.sinks.formats.parquet.segment import ParquetSettings
-from lakestate.sinks.formats.parquet.writer import KEPT_ROW_BYTES_DEFAULT, ROW_GROUP_BYTES_DEFAULT
+from lakestate.sinks.files.settings import FileSinkSettings
+from lakestate.sinks.files.sink import FileSink, file_sink_tables
+from lakestate.sinks.formats.parquet.format import ParquetFormat, ParquetSettings
 from lakestate.sinks.iceberg.catalog import IcebergCatalog, require_pyiceberg
 from lakestate.sinks.iceberg.rows import file_schema
 from lakestate.sinks.iceberg.transforms import PartitionTerm
-from lakestate.sinks.rolling import Roll
 from lakestate.sinks.sink import Sink, SinkCommitter, SinkContext, SinkWriter
 from lakestate.tables.contract import Table as StateTable
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class IcebergSink(Sink):
+class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
     """Appends rows to an Iceberg table: each epoch that finished files is one snapshot.
 
     `catalog` is the warehouse of an embedded SQLite catalog, an `IcebergCatalog`, or the
@@ -47,29 +45,14 @@ class IcebergSink(Sink):
     partition_by: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     """Properties of a table that is created."""
-    roll: Roll = field(default_factory=Roll)
-    compression: str = "zstd"
-    compression_level: int | None = None
-    options: Mapping[str, str] | None = field(default=None, repr=False)
-    """Settings of the object store; what is not given is taken from the catalog's."""
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    """How long the object store is tried when it does not answer."""
-    prefix: str = "part"
-    suffix: str = ""
-    open_files_max: int = 128
-    part_bytes: int | str = PART_BYTES_DEFAULT
-    upload_threads: int = 4
-    row_group_bytes: int | str = ROW_GROUP_BYTES_DEFAULT
-    kept_row_bytes: int | str = KEPT_ROW_BYTES_DEFAULT
     commit_attempts_max: int = 20
     """How often an append is tried when other writers are faster, and a question to the catalog."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "catalog", IcebergCatalog.of(self.catalog))
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
-        ParquetSettings(self.compression, self.compression_level)
-        for size in (self.part_bytes, self.row_group_bytes, self.kept_row_bytes):
-            size_bytes(size)
+        super().__post_init__()
+        ParquetFormat.of(self)
         for term in self.partition_by:
             PartitionTerm.of(term)
         if "." not in self.table.strip("."):
@@ -104,7 +87,7 @@ class IcebergSink(Sink):
                 object_name=self.table,
                 action=f"partition the table by day({event_time}), or roll by interval",
             )
-        files.check_rows(files.columns)
+        files.file_format.check(files.columns)
 
     def writer(self, context: SinkContext) -> SinkWriter:
         """The writer of one subtask for one epoch, in the table's schema as it is now."""
@@ -138,24 +121,17 @@ class IcebergSink(Sink):
         self, table: Table, rows: pa.Schema | None = None, event_time: str | None = None
     ) -> IcebergFiles:
         """The data files of the table as a file sink, for rows of a schema."""
-        from lakestate.sinks.iceberg.files import IcebergFiles
+        from lakestate.sinks.iceberg.files import IcebergDataFormat, IcebergFiles
         from lakestate.sinks.iceberg.table import TableFacts
 
         facts = TableFacts.of(table)
+        settings = self.file_sink_settings()
+        # What is not given about the object store is taken from the catalog's properties.
+        settings["options"] = {**facts.options, **(self.options or {})} or None
         return IcebergFiles(
             facts.url,
-            roll=self.roll,
-            options={**facts.options, **(self.options or {})} or None,
-            retry=self.retry,
-            prefix=self.prefix,
-            suffix=self.suffix,
-            open_files_max=self.open_files_max,
-            part_bytes=self.part_bytes,
-            upload_threads=self.upload_threads,
-            compression=self.compression,
-            compression_level=self.compression_level,
-            row_group_bytes=self.row_group_bytes,
-            kept_row_bytes=self.kept_row_bytes,
+            format=IcebergDataFormat.of(self),
+            **settings,
             facts=facts,
             columns=facts.schema if rows is None else file_schema(rows, facts.schema),
             event_time_column=event_time,

@@ -77,7 +77,7 @@ class TableFacts:
         """Where our stores find the data files."""
         return store_url(self.location)
 
-    def format_of(self, columns: str) -> str:
+    def format_key(self, columns: str) -> str:
         """What tells files that can go on from others: table, place, schema, spec and columns."""
         return f"iceberg-{self._identity}-{self.schema_id}-{self.spec_id}-{columns}"
 

@@ -28,6 +28,8 @@ from lakestate.runtime.sink_step import SinkStep
 from lakestate.runtime.steps import ChainLink
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
 from lakestate.sinks.files.pre_commit import PreCommit
+from lakestate.sinks.formats.format import FileFormat
+from lakestate.sinks.formats.registry import register_file_format, registered_formats
 from lakestate.spark.data_source.options import DataSourceOptions
 from lakestate.spark.data_source.position import BATCHES, BatchPosition
 from lakestate.storage import ObjectStore, open_store
@@ -42,16 +44,18 @@ COMPACTION = CompactionPolicy()
 
 @dataclass(frozen=True)
 class SinkJob:
-    """A query's sink. Two texts and no connection: it is shipped with every batch."""
+    """A query's sink: text, and classes of formats, but no connection. It is shipped with every batch."""
 
     options: tuple[tuple[str, str], ...] = field(repr=False)
     """They may hold credentials."""
     schema: bytes = field(repr=False)
+    formats: tuple[type[FileFormat], ...] = field(default=(), compare=False)
+    """File formats that users registered: the processes of Spark's tasks do not run the user's program."""
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: pa.Schema) -> SinkJob:
         """The sink that the options describe, for rows of a schema."""
-        return cls(tuple(sorted(options.items())), schema.serialize().to_pybytes())
+        return cls(tuple(sorted(options.items())), schema.serialize().to_pybytes(), registered_formats())
 
     def open(self) -> OpenedJob:
         """The job in this process, which keeps it, and its connections, for later batches."""
@@ -60,6 +64,8 @@ class SinkJob:
 
 @lru_cache(JOBS_KEPT)
 def _open_job(job: SinkJob) -> OpenedJob:
+    for each in job.formats:
+        register_file_format(each)
     return OpenedJob(DataSourceOptions.of(dict(job.options)), pa.ipc.read_schema(pa.py_buffer(job.schema)))
 
 

@@ -5,7 +5,7 @@ Spark hands options over with their names in lower case. Nothing here opens a co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -17,10 +17,12 @@ from lakestate.errors import InvalidInputError
 from lakestate.protocol.names import require_name
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.sinks.files.sink import FileSink
-from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
-from lakestate.sinks.formats.parquet.sink import ParquetSink
+from lakestate.sinks.formats.format import FileFormat
+from lakestate.sinks.formats.parquet.format import ParquetFormat
+from lakestate.sinks.formats.registry import file_formats, require_file_format
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.rolling import Roll
+from lakestate.sinks.text_options import TextOption, declared_options, inferred_options, parse_number
 
 STORE_PREFIX = "store."
 """Options that begin so are handed to the object store of output and state, without the prefix."""
@@ -28,8 +30,6 @@ STORE_PREFIX = "store."
 STATE_FOLDER = "lakestate"
 """Where state is, below the query's checkpoint location, unless an option says otherwise."""
 
-_NONE = "none"
-_FORMATS: dict[str, type[FileSink]] = {"parquet": ParquetSink, "json": JsonLinesSink}
 _HADOOP_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -67,7 +67,7 @@ class DataSourceOptions:
                 object_name="option shuffleByPartition",
                 action="use lakestate.write_stream(df, shuffle_by_partition=8, …), or df.repartition(8, …)",
             )
-        _check_known(name for name in given if not name.startswith(STORE_PREFIX))
+        _check_known((name for name in given if not name.startswith(STORE_PREFIX)), _format_class(given))
         url = _url(_require(given, "path", "where the files go"))
         state = _state_url(given)
         return cls(
@@ -77,7 +77,7 @@ class DataSourceOptions:
             event_time=given.get("eventtime"),
             delay_us=_parse_option(given, "watermarkDelay", duration_us, 0),
             retention=_parse_option(
-                given, "keepEpochs", lambda text: RetentionPolicy(_number(text)), RetentionPolicy()
+                given, "keepEpochs", lambda text: RetentionPolicy(parse_number(text)), RetentionPolicy()
             ),
             cache_dir=given.get("cachedir"),
             checkpoint=_checkpoint(given, store),
@@ -85,16 +85,7 @@ class DataSourceOptions:
 
 
 def _sink(url: str, given: Mapping[str, str], store: Mapping[str, str]) -> FileSink:
-    name = given.get("format", "parquet").lower()
-    if name not in _FORMATS:
-        raise InvalidInputError(
-            "unknown file format", object_name="option format", found=repr(name), expected=", ".join(_FORMATS)
-        )
-    settings = {
-        field: _parse_option(given, option, read)
-        for option, (field, read, formats) in _SINK_OPTIONS.items()
-        if option.lower() in given and _fits(option, name, formats)
-    }
+    format_class = _format_class(given)
     partition_by = _partition_by(given.get("partitionby", ""))
     if any(isinstance(part, EventTime) for part in partition_by) and "eventtime" not in given:
         raise InvalidInputError(
@@ -103,21 +94,31 @@ def _sink(url: str, given: Mapping[str, str], store: Mapping[str, str]) -> FileS
             found=given["partitionby"],
             action="name the timestamp column with the option eventTime",
         )
-    return _FORMATS[name](
+    return FileSink(
         url,
+        format=format_class(**_parse_options(given, inferred_options(format_class))),
         partition_by=partition_by,
         roll=_roll(given),
         options=None if _is_local(url) else store,
-        **settings,
+        **_parse_options(given, declared_options(FileSink)),
     )
 
 
+def _format_class(given: Mapping[str, str]) -> type[FileFormat]:
+    try:
+        return require_file_format(given.get("format", ParquetFormat.name).lower())
+    except InvalidInputError as cause:
+        raise InvalidInputError(
+            cause.summary,
+            object_name="option format",
+            found=cause.found,
+            expected=cause.expected,
+            action=cause.action,
+        ) from cause
+
+
 def _roll(given: Mapping[str, str]) -> Roll:
-    found = {
-        field: _parse_option(given, option, read)
-        for option, (field, read) in _ROLL_OPTIONS.items()
-        if option.lower() in given
-    }
+    found = _parse_options(given, declared_options(Roll))
     if found.get("past_watermark") is not None and "eventtime" not in given:
         raise InvalidInputError(
             "files are to be finished by the watermark, but rows have no event time",
@@ -216,6 +217,15 @@ def _parse_option(
         raise _bad_value_error(option, text, cause) from cause
 
 
+def _parse_options(given: Mapping[str, str], options: Iterable[TextOption]) -> dict[str, Any]:
+    """The values of the options that are given, by the fields that they set."""
+    return {
+        option.field: _parse_option(given, option.name, option.parse)
+        for option in options
+        if option.name.lower() in given
+    }
+
+
 def _bad_value_error(option: str, found: object, cause: InvalidInputError) -> InvalidInputError:
     return InvalidInputError(
         f"bad value of an option: {cause.summary}",
@@ -225,58 +235,6 @@ def _bad_value_error(option: str, found: object, cause: InvalidInputError) -> In
     )
 
 
-def _fits(option: str, name: str, formats: tuple[str, ...]) -> bool:
-    if name not in formats:
-        raise InvalidInputError(
-            f"the format {name} has no such option",
-            object_name=f"option {option}",
-            expected=f"format {' or '.join(formats)}",
-        )
-    return True
-
-
-def _number(text: str) -> int:
-    if not text.strip().isdigit():
-        raise InvalidInputError("not a number", found=repr(text), expected="a whole number, 0 or more")
-    return int(text)
-
-
-def _size(text: str) -> int | str:
-    return int(text) if text.strip().isdigit() else text
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise InvalidInputError("not a truth value", found=repr(text), expected="true or false")
-    return text.lower() == "true"
-
-
-def _duration_or_none(text: str) -> str | None:
-    if text.lower() == _NONE:
-        return None
-    duration_us(text)
-    return text
-
-
-_ANY = tuple(_FORMATS)
-_SINK_OPTIONS: dict[str, tuple[str, Callable[[str], Any], tuple[str, ...]]] = {
-    "compression": ("compression", str.lower, _ANY),
-    "compressionLevel": ("compression_level", _number, ("parquet",)),
-    "rowGroupSize": ("row_group_bytes", _size, ("parquet",)),
-    "keptRowSize": ("kept_row_bytes", _size, ("parquet",)),
-    "prefix": ("prefix", str, _ANY),
-    "suffix": ("suffix", str, _ANY),
-    "dropEventTime": ("drop_event_time", _flag, _ANY),
-    "openFilesMax": ("open_files_max", _number, _ANY),
-    "partSize": ("part_bytes", _size, _ANY),
-    "uploadThreads": ("upload_threads", _number, _ANY),
-}
-_ROLL_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "rollSize": ("bytes", _size),
-    "rollInterval": ("interval", _duration_or_none),
-    "rollInactivity": ("inactivity", _duration_or_none),
-    "rollPastWatermark": ("past_watermark", _duration_or_none),
-}
 _OTHER_OPTIONS = (
     "path",
     "checkpointLocation",
@@ -290,16 +248,37 @@ _OTHER_OPTIONS = (
     "cacheDir",
 )
 
-KNOWN_OPTIONS = (*_OTHER_OPTIONS, *_SINK_OPTIONS, *_ROLL_OPTIONS)
-"""All names, as people write them."""
+_SINK_OPTIONS = tuple(option.name for settings in (FileSink, Roll) for option in declared_options(settings))
 
 
-def _check_known(names: Any) -> None:
-    unknown = sorted(set(names) - {name.lower() for name in KNOWN_OPTIONS})
+def known_options(format_class: type[FileFormat]) -> tuple[str, ...]:
+    """The names of all options of a query that writes a format, as people write them."""
+    return (*_OTHER_OPTIONS, *_SINK_OPTIONS, *(option.name for option in inferred_options(format_class)))
+
+
+def _check_known(names: Iterable[str], format_class: type[FileFormat]) -> None:
+    known = known_options(format_class)
+    unknown = sorted(set(names) - {name.lower() for name in known})
+    for name in unknown:
+        _check_no_other_format_has(name, format_class)
     if unknown:
         raise InvalidInputError(
             "unknown option",
             object_name=", ".join(unknown),
-            expected=", ".join(sorted(KNOWN_OPTIONS, key=str.lower))
-            + f", or {STORE_PREFIX}… for the object store",
+            expected=", ".join(sorted(known, key=str.lower)) + f", or {STORE_PREFIX}… for the object store",
+        )
+
+
+def _check_no_other_format_has(name: str, format_class: type[FileFormat]) -> None:
+    owners = {
+        other.name: option.name
+        for other in file_formats().values()
+        for option in inferred_options(other)
+        if option.name.lower() == name
+    }
+    if owners:
+        raise InvalidInputError(
+            f"the format {format_class.name} has no such option",
+            object_name=f"option {next(iter(owners.values()))}",
+            expected=f"format {' or '.join(owners)}",
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
@@ -17,6 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.key_ranges import require_parallelism
+from lakestate.sinks.formats.format import FileFormat
+from lakestate.sinks.formats.registry import register_file_format, registered_formats
 from lakestate.spark.data_source.commit import WrittenPartition, commit_batch, epoch_id
 from lakestate.spark.data_source.job import BatchPlan, LatestTime, SinkJob, writer_name
 from lakestate.spark.data_source.options import DataSourceOptions
@@ -37,8 +39,8 @@ _RUN_ID = "spark.jobGroup.id"
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("lakestate")` known to a session."""
-    spark.dataSource.register(LakestateDataSource)
+    """Make `format("lakestate")` known to a session, with the file formats registered so far."""
+    spark.dataSource.register(_with_formats(registered_formats()))
 
 
 def write_stream(
@@ -68,6 +70,9 @@ def write_stream(
 class LakestateDataSource(DataSource):
     """The sink that `df.writeStream.format("lakestate")` names."""
 
+    formats: ClassVar[tuple[type[FileFormat], ...]] = ()
+    """File formats that users registered."""
+
     @classmethod
     def name(cls) -> str:
         """What goes into `format`."""
@@ -90,6 +95,8 @@ class LakestateDataSource(DataSource):
                 expected="output mode append",
                 action='use .outputMode("append"), or a foreachBatch that overwrites a table',
             )
+        for each in self.formats:
+            register_file_format(each)
         job = _sink_job(dict(self.options), schema)
         job.open().check()
         return BatchWriter(job)
@@ -147,6 +154,17 @@ class BatchWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing: what the tasks stored is referred to by nobody, and is cleared away later."""
+
+
+def _with_formats(formats: tuple[type[FileFormat], ...]) -> type[LakestateDataSource]:
+    """The data source with formats that it takes along.
+
+    Spark sends the class to other processes, which import the package but do not run the user's program.
+    A class that is made here is sent with everything in it.
+    """
+    if not formats:
+        return LakestateDataSource
+    return type(LakestateDataSource.__name__, (LakestateDataSource,), {"formats": formats})
 
 
 def _sink_job(options: Mapping[str, str], schema: StructType) -> SinkJob:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakestate.sinks.formats.parquet.dictionary_columns import ROWS_MIN, dictionary_columns
-from lakestate.sinks.formats.parquet.segment import MAGIC, ParquetSettings, encode_segment, trailing_footer
+from lakestate.sinks.formats.parquet.segment import MAGIC, ParquetEncoding, encode_segment, trailing_footer
 
 COUNT = ROWS_MIN
 UNIQUE = np.random.default_rng(1).permutation(COUNT)
@@ -40,7 +40,7 @@ def test_few_rows_always_have_dictionaries() -> None:
 
 def test_a_row_group_is_what_it_was_and_says_how_it_is_encoded() -> None:
     rows = pa.table({"id": UNIQUE, "kind": UNIQUE % 7, "pair": pa.array([{"a": 1, "b": [2]}] * COUNT)})
-    segment = encode_segment(rows, len(MAGIC), ParquetSettings())
+    segment = encode_segment(rows, len(MAGIC), ParquetEncoding())
     file = b"".join([MAGIC, segment.body, trailing_footer([segment.footer])])
     assert pq.read_table(pa.BufferReader(file)).equals(rows)
     group = pq.ParquetFile(pa.BufferReader(file)).metadata.row_group(0)

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakestate.errors import InvalidInputError
-from lakestate.sinks.files.writer_state import PieceKind, WriterState
-from lakestate.sinks.formats.parquet.segment import ParquetSettings
+from lakestate.sinks.formats.parquet.segment import ParquetEncoding
 from lakestate.sinks.formats.parquet.writer import ParquetBatchBufferingWriter
+from lakestate.sinks.formats.writer_state import PieceKind, WriterState
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 
@@ -30,13 +30,13 @@ def through_storage(state: WriterState) -> WriterState:
 
 def writer(kept: int = 10**6, group: int | str = "128MB") -> ParquetBatchBufferingWriter:
     return ParquetBatchBufferingWriter(
-        SCHEMA, ParquetSettings("none"), row_group_bytes=group, kept_row_bytes=kept
+        SCHEMA, ParquetEncoding("none"), row_group_bytes=group, kept_row_bytes=kept
     )
 
 
 def resumed(state: WriterState, kept: int = 10**6) -> ParquetBatchBufferingWriter:
     return ParquetBatchBufferingWriter.resume(
-        SCHEMA, through_storage(state), ParquetSettings("none"), kept_row_bytes=kept
+        SCHEMA, through_storage(state), ParquetEncoding("none"), kept_row_bytes=kept
     )
 
 

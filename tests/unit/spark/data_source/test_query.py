@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from tests.support.sinks.sink_query import Rows, SinkQuery
 
 import lakestate as ls
-from lakestate.sinks import EventTime
+from lakestate.sinks import EventTime, ParquetFormat
 from lakestate.spark.data_source.commit import WrittenPartition
 from lakestate.spark.data_source.job import OpenedJob, writers_with_open_files
 from lakestate.spark.data_source.options import DataSourceOptions
@@ -350,13 +350,12 @@ def test_options_count_in_any_case_and_reach_the_sink() -> None:
             "store.endpoint": "http://localhost:1",
         }
     )
-    assert found.sink == ls.ParquetSink(
+    assert found.sink == ls.FileSink(
         "s3://bucket/out",
+        format=ParquetFormat(compression="snappy", row_group_bytes="64MB"),
         partition_by=("country", EventTime("day=%Y-%m-%d")),
         roll=ls.Roll(bytes="1GB", inactivity="10 minutes"),
         options={"endpoint": "http://localhost:1"},
-        compression="snappy",
-        row_group_bytes="64MB",
         open_files_max=7,
         prefix="orders",
         suffix="-v1",

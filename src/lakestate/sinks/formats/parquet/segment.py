@@ -27,10 +27,10 @@ _FOOTER_END_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetSettings:
+class ParquetEncoding:
     """How rows are encoded.
 
-    >>> ParquetSettings("brotli")
+    >>> ParquetEncoding("brotli")
     Traceback (most recent call last):
     lakestate.errors.InvalidInputError: unknown compression; found 'brotli'; expected none, snappy, ...
     """
@@ -57,11 +57,11 @@ class Segment:
     footer: bytes
 
 
-def encode_segment(rows: pa.Table, offset: int, settings: ParquetSettings) -> Segment:
+def encode_segment(rows: pa.Table, offset: int, settings: ParquetEncoding) -> Segment:
     """The rows as one row group that begins at an offset of the file.
 
     >>> rows = pa.table({"n": [1, 2, 3]})
-    >>> segment = encode_segment(rows, len(MAGIC), ParquetSettings("none"))
+    >>> segment = encode_segment(rows, len(MAGIC), ParquetEncoding("none"))
     >>> file = b"".join([MAGIC, segment.body, trailing_footer([segment.footer])])
     >>> pq.read_table(pa.BufferReader(file)).equals(rows)
     True
@@ -105,7 +105,7 @@ def _check_level(compression: str, level: int) -> None:
         ) from cause
 
 
-def _writer(file: pa.NativeFile, rows: pa.Table, settings: ParquetSettings) -> pq.ParquetWriter:
+def _writer(file: pa.NativeFile, rows: pa.Table, settings: ParquetEncoding) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         file,
         rows.schema,

@@ -14,10 +14,9 @@ import pyarrow as pa
 
 from lakestate.config import size_bytes
 from lakestate.errors import CorruptionError, InvalidInputError
-from lakestate.sinks.files.writer_state import Piece, PieceKind, PieceNumbers, UntakenBytes, WriterState
 from lakestate.sinks.formats.parquet.segment import (
     MAGIC,
-    ParquetSettings,
+    ParquetEncoding,
     Segment,
     encode_segment,
     merge_metadata,
@@ -26,6 +25,7 @@ from lakestate.sinks.formats.parquet.segment import (
 from lakestate.sinks.formats.required_values import enforce_required_rows
 from lakestate.sinks.formats.row_schema import conformed_rows
 from lakestate.sinks.formats.statistics import FileStatistics
+from lakestate.sinks.formats.writer_state import Piece, PieceKind, PieceNumbers, UntakenBytes, WriterState
 
 ROW_GROUP_BYTES_DEFAULT = "128MB"
 KEPT_ROW_BYTES_DEFAULT = "16MB"
@@ -54,13 +54,13 @@ class ParquetBatchBufferingWriter:
     def __init__(
         self,
         schema: pa.Schema,
-        settings: ParquetSettings | None = None,
+        settings: ParquetEncoding | None = None,
         *,
         row_group_bytes: int | str = ROW_GROUP_BYTES_DEFAULT,
         kept_row_bytes: int | str = KEPT_ROW_BYTES_DEFAULT,
     ) -> None:
         self._schema = schema
-        self._settings = settings or ParquetSettings()
+        self._settings = settings or ParquetEncoding()
         self._row_group_bytes = size_bytes(row_group_bytes)
         self._kept_row_bytes = min(size_bytes(kept_row_bytes), self._row_group_bytes)
         self._bytes = UntakenBytes()
@@ -78,7 +78,7 @@ class ParquetBatchBufferingWriter:
         cls,
         schema: pa.Schema,
         state: WriterState,
-        settings: ParquetSettings | None = None,
+        settings: ParquetEncoding | None = None,
         *,
         row_group_bytes: int | str = ROW_GROUP_BYTES_DEFAULT,
         kept_row_bytes: int | str = KEPT_ROW_BYTES_DEFAULT,

@@ -1,0 +1,98 @@
+"""Files that grow under hidden names in a local directory, for any format."""
+
+from __future__ import annotations
+
+from lakestate.sinks.files.destination import (
+    Destination,
+    LocalResumePoint,
+    ResumePoint,
+    UploadResumePoint,
+    moved_output_error,
+)
+from lakestate.sinks.files.local_output import HiddenFile, LocalOutput
+from lakestate.sinks.files.names import copy_name
+from lakestate.sinks.files.pre_commit import Content, LocalFile
+from lakestate.sinks.formats.format import BatchBufferingWriter
+
+
+class LocalDestinations:
+    """The hidden files of one subtask in one epoch. `attempt` makes names of copies unique."""
+
+    def __init__(self, output: LocalOutput, attempt: str) -> None:
+        self._output = output
+        self._attempt = attempt
+
+    def begin(self, path: str) -> Destination:
+        """A new file."""
+        temporary = path.rpartition("/")[2]
+        return LocalDestination(self._output, self._output.create(temporary))
+
+    def resume(self, path: str, resume_point: ResumePoint) -> Destination:
+        """A file that goes on."""
+        if isinstance(resume_point, UploadResumePoint):
+            raise moved_output_error(path, resume_point, str(self._output.root))
+        copy = copy_name(path.rpartition("/")[2], self._attempt)
+        file = self._output.reopen(resume_point.temporary, resume_point.position, resume_point.crc32, copy)
+        in_place = file.path.name == resume_point.temporary
+        return LocalDestination(self._output, file, copy if in_place else None)
+
+    def close(self) -> None:
+        """There is no background work."""
+
+
+class LocalDestination:
+    """One hidden file in one epoch. With a name for a `copy`, others know the file from the checkpoint."""
+
+    def __init__(self, output: LocalOutput, file: HiddenFile, copy: str | None = None) -> None:
+        self._output = output
+        self._file = file
+        self._copy = copy
+        self._found_bytes = file.position
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes accepted so far, in all epochs."""
+        return self._file.position
+
+    def accept(self, writer: BatchBufferingWriter) -> None:
+        """Append everything that is finished."""
+        if writer.buffered_bytes:
+            self._file.append(writer.split_to(writer.buffered_bytes))
+
+    def accept_all(self, writer: BatchBufferingWriter) -> None:
+        """Append the rest and let go of the file: an epoch may finish more than can be open."""
+        self.accept(writer)
+        if self._copy is not None and self._file.position == self._found_bytes:
+            self._move_to(self._copy)
+        self._let_go()
+
+    def checkpoint(self) -> ResumePoint:
+        """Make it durable and let go of it."""
+        self._let_go()
+        return LocalResumePoint(self._file.path.name, self._file.position, self._file.crc32)
+
+    def complete(self) -> Content:
+        """What was made durable when it was finished."""
+        return LocalFile(self._file.path.name, self._file.crc32)
+
+    def must_roll(self) -> bool:
+        """A local file can always go on."""
+        return False
+
+    def abandon(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _move_to(self, copy: str) -> None:
+        """Finish the file under a name of its own, because nothing was appended to it.
+
+        It is as long as the checkpoint says, so a late attempt would take it for open, and append to
+        it after it was finished or even shown. Another name for the same file would not help.
+        """
+        found = self._file
+        self._file = self._output.copy_to(found, copy)
+        found.close()
+
+    def _let_go(self) -> None:
+        self._file.sync()
+        self._file.close()

@@ -1,0 +1,47 @@
+"""The settings that all sinks which write files share, whatever the format and the table format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from lakestate.config import RetryPolicy, size_bytes
+from lakestate.errors import InvalidInputError
+from lakestate.sinks.files.names import FileNaming
+from lakestate.sinks.rolling import Roll
+from lakestate.sinks.text_options import option, parse_number, parse_size
+
+PART_BYTES_DEFAULT = "8 MiB"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSinkSettings:
+    """One value for all of them. Sinks inherit it, so that users give each setting by its own name."""
+
+    roll: Roll = field(default_factory=Roll)
+    options: Mapping[str, str] | None = field(default=None, repr=False)
+    """Settings of the object store."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    """How long the object store is tried when it does not answer."""
+    prefix: str = field(default="part", metadata=option("prefix"))
+    suffix: str = field(default="", metadata=option("suffix"))
+    open_files_max: int = field(default=128, metadata=option("openFilesMax", parse_number))
+    """Open files of one subtask. Beyond that the oldest is finished."""
+    part_bytes: int | str = field(default=PART_BYTES_DEFAULT, metadata=option("partSize", parse_size))
+    upload_threads: int = field(default=4, metadata=option("uploadThreads", parse_number))
+    """Parts that a subtask puts at the same time; with 0 none is put in the background."""
+
+    def __post_init__(self) -> None:
+        FileNaming(self.prefix, self.suffix)
+        if self.open_files_max < 1 or self.upload_threads < 0 or size_bytes(self.part_bytes) < 1:
+            raise InvalidInputError(
+                "not settings of a file sink",
+                found=f"open_files_max={self.open_files_max}, upload_threads={self.upload_threads}, "
+                f"part_bytes={self.part_bytes}",
+                expected="at least one open file and one byte per part, and no fewer than 0 threads",
+            )
+
+    def file_sink_settings(self) -> dict[str, Any]:
+        """These settings by name, to make another sink with the same ones."""
+        return {each.name: getattr(self, each.name) for each in fields(FileSinkSettings)}

@@ -1,0 +1,89 @@
+"""What a file format is: rows in, bytes out, for files that stay open across epochs.
+
+A format knows nothing of stores, partitions or epochs: `FileSink` decides which rows go into a file,
+when it ends and how it becomes visible. Formats are found by name in the registry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import fields, is_dataclass
+from typing import ClassVar, Protocol
+
+import pyarrow as pa
+
+from lakestate.sinks.formats.statistics import FileStatistics
+from lakestate.sinks.formats.writer_state import WriterState
+
+
+class BatchBufferingWriter(Protocol):
+    """One file of some format that stays open across epochs. It knows nothing of stores."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Finished bytes that nobody has taken."""
+        ...
+
+    @property
+    def file_bytes(self) -> int:
+        """The approximate size of the file if it ended now."""
+        ...
+
+    def add_batch_data(self, batch: pa.RecordBatch) -> None:
+        """Take rows. They have the schema that the writer was opened with."""
+        ...
+
+    def split_to(self, size_bytes: int) -> bytes:
+        """Take finished bytes from the front."""
+        ...
+
+    def settle(self) -> None:
+        """Turn rows into finished bytes unless they are few enough for a checkpoint to keep."""
+        ...
+
+    def checkpoint(self) -> WriterState:
+        """Everything that another process needs to continue the file."""
+        ...
+
+    def finish(self) -> FileStatistics:
+        """End the file. The rest of its bytes waits to be taken."""
+        ...
+
+
+class FileFormat(ABC):
+    """How rows become the bytes of a file. Subclasses are frozen dataclasses of their settings.
+
+    A format is shipped to every subtask, so it must be picklable. Give it a `name` and pass the class to
+    `register_file_format` to have it found by name.
+    """
+
+    name: ClassVar[str]
+    """Lower-case letters, digits and underscores: what `format="…"` and the option `format` say."""
+
+    @property
+    @abstractmethod
+    def extension(self) -> str:
+        """What file names end with, without the dot in front."""
+
+    @property
+    def kind(self) -> str:
+        """What must stay the same for an open file to be continued or finished: by default all settings.
+
+        Letters, digits, dots and underscores. Leave out what can change in the middle of a file.
+        """
+        names: list[str] = [each.name for each in fields(self)] if is_dataclass(self) else []
+        settings = repr([(name, getattr(self, name)) for name in names])
+        return f"{self.extension}.{hashlib.blake2b(settings.encode(), digest_size=4).hexdigest()}"
+
+    @abstractmethod
+    def open_writer(self, schema: pa.Schema, state: WriterState | None) -> BatchBufferingWriter:
+        """A writer of a new file, or with a state, of a file as it was at a checkpoint."""
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse columns that the format cannot hold, with `InvalidInputError`."""
+        return
+
+    def for_file_size(self, bytes_max: int) -> FileFormat:
+        """The format with settings that suit files which end at about this size."""
+        return self
