@@ -1,87 +1,138 @@
-"""Durable, open state for streaming operators on Spark."""
+"""Durable, open state for streaming operators on Spark.
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+Every public name is imported when it is first used, so that `import lakestate` is fast and works
+without the libraries that only some names need, such as Spark.
+"""
 
-from lakestate.config import RetryPolicy, StoreConfig
-from lakestate.coordinator.parquet_backend import ParquetBackend
-from lakestate.errors import (
-    ConflictError,
-    CorruptionError,
-    FencedError,
-    IncompatibleStateError,
-    InvalidInputError,
-    LakestateError,
-    MissingExtraError,
-    NotFoundError,
-    OperatorError,
-    OutcomeUnknownError,
-    StorageUnavailableError,
-)
-from lakestate.observability.progress import EpochListener, EpochProgress
-from lakestate.operators.context import OperatorContext
-from lakestate.operators.operator import Operator, TwoInputOperator
-from lakestate.protocol.compaction import CompactionPolicy
-from lakestate.protocol.retention import RetentionPolicy
-from lakestate.protocol.values import Epoch, Generation, TaskInfo
-from lakestate.sinks.files.sink import FileSink
-from lakestate.sinks.formats.appending_writer import AppendingWriter
-from lakestate.sinks.formats.format import FileFormat
-from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
-from lakestate.sinks.formats.parquet.sink import ParquetSink
-from lakestate.sinks.formats.registry import register_file_format
-from lakestate.sinks.iceberg.catalog import IcebergCatalog
-from lakestate.sinks.iceberg.sink import IcebergSink
-from lakestate.sinks.rolling import Roll
-from lakestate.tables.dry_run import DryRunReport, dry_run
-from lakestate.tables.global_keyed.table import GlobalKeyedTable
-from lakestate.tables.keyed.table import KeyedTable, Ttl
-from lakestate.tables.manager import TableManager
-from lakestate.tables.migration.migrations import (
-    ArrowMigration,
-    ColumnChanges,
-    MigratableState,
-    Migration,
-    RowMigration,
-)
-from lakestate.tables.time_key.table import TimeKeyTable
-from lakestate.verification import CacheReport, VerificationReport, verify, verify_cache
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lakestate.config import RetryPolicy, StoreConfig
+    from lakestate.coordinator.parquet_backend import ParquetBackend
+    from lakestate.errors import (
+        ConflictError,
+        CorruptionError,
+        FencedError,
+        IncompatibleStateError,
+        InvalidInputError,
+        LakestateError,
+        MissingExtraError,
+        NotFoundError,
+        OperatorError,
+        OutcomeUnknownError,
+        StorageUnavailableError,
+    )
+    from lakestate.observability.progress import EpochListener, EpochProgress
     from lakestate.observability.progress_line import ProgressLine
     from lakestate.observability.prometheus import PrometheusMetrics
+    from lakestate.operators.context import OperatorContext
+    from lakestate.operators.operator import Operator, TwoInputOperator
+    from lakestate.protocol.compaction import CompactionPolicy
+    from lakestate.protocol.retention import RetentionPolicy
+    from lakestate.protocol.table_types import TableType
+    from lakestate.protocol.values import Epoch, Generation, TaskInfo
+    from lakestate.sinks.files.sink import FileSink
+    from lakestate.sinks.formats.appending_writer import AppendingWriter
+    from lakestate.sinks.formats.format import FileFormat
+    from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
+    from lakestate.sinks.formats.parquet.sink import ParquetSink
+    from lakestate.sinks.formats.registry import register_file_format
+    from lakestate.sinks.iceberg.catalog import IcebergCatalog
+    from lakestate.sinks.iceberg.sink import IcebergSink
+    from lakestate.sinks.rolling import Roll
     from lakestate.spark.data_source.commit import finish_files
     from lakestate.spark.data_source.source import LakestateDataSource, register, write_stream
     from lakestate.spark.pipeline import Pipeline
     from lakestate.spark.query import PipelineQuery
+    from lakestate.tables.contract import Table
+    from lakestate.tables.dry_run import DryRunReport, dry_run
+    from lakestate.tables.global_keyed.table import GlobalKeyedTable
+    from lakestate.tables.global_keyed.view import GlobalKeyedView
+    from lakestate.tables.keyed.table import KeyedTable, Ttl
+    from lakestate.tables.keyed.view import KeyedView
+    from lakestate.tables.manager import TableManager
+    from lakestate.tables.migration.migrations import (
+        ArrowMigration,
+        ColumnChanges,
+        MigratableState,
+        Migration,
+        RowMigration,
+    )
+    from lakestate.tables.registry import register_table_type
+    from lakestate.tables.time_key.table import TimeKeyTable
+    from lakestate.tables.time_key.view import TimeKeyView
+    from lakestate.verification import CacheReport, VerificationReport, verify, verify_cache
 
 __version__ = "0.1.0"
 
-_NEEDS_SPARK = {
+_MODULES = {
+    "AppendingWriter": "lakestate.sinks.formats.appending_writer",
+    "ArrowMigration": "lakestate.tables.migration.migrations",
+    "CacheReport": "lakestate.verification",
+    "ColumnChanges": "lakestate.tables.migration.migrations",
+    "CompactionPolicy": "lakestate.protocol.compaction",
+    "ConflictError": "lakestate.errors",
+    "CorruptionError": "lakestate.errors",
+    "DryRunReport": "lakestate.tables.dry_run",
+    "Epoch": "lakestate.protocol.values",
+    "EpochListener": "lakestate.observability.progress",
+    "EpochProgress": "lakestate.observability.progress",
+    "FencedError": "lakestate.errors",
+    "FileFormat": "lakestate.sinks.formats.format",
+    "FileSink": "lakestate.sinks.files.sink",
+    "Generation": "lakestate.protocol.values",
+    "GlobalKeyedTable": "lakestate.tables.global_keyed.table",
+    "GlobalKeyedView": "lakestate.tables.global_keyed.view",
+    "IcebergCatalog": "lakestate.sinks.iceberg.catalog",
+    "IcebergSink": "lakestate.sinks.iceberg.sink",
+    "IncompatibleStateError": "lakestate.errors",
+    "InvalidInputError": "lakestate.errors",
+    "JsonLinesSink": "lakestate.sinks.formats.json_lines.sink",
+    "KeyedTable": "lakestate.tables.keyed.table",
+    "KeyedView": "lakestate.tables.keyed.view",
     "LakestateDataSource": "lakestate.spark.data_source.source",
+    "LakestateError": "lakestate.errors",
+    "MigratableState": "lakestate.tables.migration.migrations",
+    "Migration": "lakestate.tables.migration.migrations",
+    "MissingExtraError": "lakestate.errors",
+    "NotFoundError": "lakestate.errors",
+    "Operator": "lakestate.operators.operator",
+    "OperatorContext": "lakestate.operators.context",
+    "OperatorError": "lakestate.errors",
+    "OutcomeUnknownError": "lakestate.errors",
+    "ParquetBackend": "lakestate.coordinator.parquet_backend",
+    "ParquetSink": "lakestate.sinks.formats.parquet.sink",
     "Pipeline": "lakestate.spark.pipeline",
     "PipelineQuery": "lakestate.spark.query",
     "ProgressLine": "lakestate.observability.progress_line",
     "PrometheusMetrics": "lakestate.observability.prometheus",
+    "RetentionPolicy": "lakestate.protocol.retention",
+    "RetryPolicy": "lakestate.config",
+    "Roll": "lakestate.sinks.rolling",
+    "RowMigration": "lakestate.tables.migration.migrations",
+    "StorageUnavailableError": "lakestate.errors",
+    "StoreConfig": "lakestate.config",
+    "Table": "lakestate.tables.contract",
+    "TableManager": "lakestate.tables.manager",
+    "TableType": "lakestate.protocol.table_types",
+    "TaskInfo": "lakestate.protocol.values",
+    "TimeKeyTable": "lakestate.tables.time_key.table",
+    "TimeKeyView": "lakestate.tables.time_key.view",
+    "Ttl": "lakestate.tables.keyed.table",
+    "TwoInputOperator": "lakestate.operators.operator",
+    "VerificationReport": "lakestate.verification",
+    "dry_run": "lakestate.tables.dry_run",
     "finish_files": "lakestate.spark.data_source.commit",
     "register": "lakestate.spark.data_source.source",
+    "register_file_format": "lakestate.sinks.formats.registry",
+    "register_table_type": "lakestate.tables.registry",
+    "verify": "lakestate.verification",
+    "verify_cache": "lakestate.verification",
     "write_stream": "lakestate.spark.data_source.source",
 }
-
-
-def __getattr__(name: str) -> Any:
-    """What needs Spark is imported when it is first used: the rest works without."""
-    if name not in _NEEDS_SPARK:
-        raise AttributeError(f"module 'lakestate' has no attribute {name!r}")
-    try:
-        return getattr(import_module(_NEEDS_SPARK[name]), name)
-    except ModuleNotFoundError as missing:
-        if missing.name is None or not missing.name.startswith("pyspark"):
-            raise
-        raise MissingExtraError(
-            f"{name} needs Spark", action='install it with: pip install "lakestate[spark]"'
-        ) from missing
-
+"""Where each public name is defined. The imports above tell type checkers the same."""
 
 __all__ = [
     "AppendingWriter",
@@ -100,12 +151,14 @@ __all__ = [
     "FileSink",
     "Generation",
     "GlobalKeyedTable",
+    "GlobalKeyedView",
     "IcebergCatalog",
     "IcebergSink",
     "IncompatibleStateError",
     "InvalidInputError",
     "JsonLinesSink",
     "KeyedTable",
+    "KeyedView",
     "LakestateDataSource",
     "LakestateError",
     "MigratableState",
@@ -128,9 +181,12 @@ __all__ = [
     "RowMigration",
     "StorageUnavailableError",
     "StoreConfig",
+    "Table",
     "TableManager",
+    "TableType",
     "TaskInfo",
     "TimeKeyTable",
+    "TimeKeyView",
     "Ttl",
     "TwoInputOperator",
     "VerificationReport",
@@ -138,7 +194,33 @@ __all__ = [
     "finish_files",
     "register",
     "register_file_format",
+    "register_table_type",
     "verify",
     "verify_cache",
     "write_stream",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'lakestate' has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        found: object = getattr(import_module(_MODULES[name]), name)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not missing.name.startswith("pyspark"):
+            raise
+        from lakestate.errors import MissingExtraError
+
+        raise MissingExtraError(
+            f"{name} needs Spark", action='install it with: pip install "lakestate[spark]"'
+        ) from missing
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names, also those that are not imported yet."""
+    return [*__all__, "__doc__", "__version__"]

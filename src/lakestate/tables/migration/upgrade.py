@@ -21,9 +21,6 @@ from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, RunLayout
 
 _INTERNAL = frozenset({KEY, HASH, REMOVED, UPDATED})
-# A row from before its table had a time to live never expires, until it is written again: when it
-# was written is not known, and a guess would lose it, or differ between two readings of one file.
-_NEVER = pa.scalar(np.iinfo(np.int64).max, pa.timestamp("us", tz="UTC"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,7 @@ class TableUpgrade:
         columns = dict(zip(users.column_names, users.columns, strict=True))
         columns |= {name: rows.column(name) for name in rows.column_names if name in _INTERNAL}
         if self.layout.has_updated:
-            columns.setdefault(UPDATED, pa.chunked_array([pa.repeat(_NEVER, rows.num_rows)]))
+            columns.setdefault(UPDATED, pa.chunked_array([pa.repeat(_never(), rows.num_rows)]))
         else:
             columns.pop(UPDATED, None)
         schema = self.layout.schema
@@ -201,3 +198,12 @@ def _same_times(before: pa.ChunkedArray, after: pa.ChunkedArray) -> bool:
     if not pa.types.is_timestamp(before.type):
         return False
     return bool(before.cast(pa.int64()).equals(after.cast(pa.int64())))
+
+
+def _never() -> pa.Scalar:
+    """When a row from before its table had a time to live was written: it never expires until written again.
+
+    The real time is not known, and a guess would lose the row, or differ between two readings of one
+    file. Not a constant of the module: making an Arrow value imports pandas, which takes seconds.
+    """
+    return pa.scalar(np.iinfo(np.int64).max, pa.timestamp("us", tz="UTC"))
