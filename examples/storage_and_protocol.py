@@ -27,8 +27,8 @@ from lakestate.codec import encode_subtask
 from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.commit import commit_epoch
 from lakestate.coordinator.publish import publish_epoch
-from lakestate.coordinator.recover import RecoveredEpoch, recover
-from lakestate.coordinator.retain import retain
+from lakestate.coordinator.recover import RecoveredEpoch, recover_job
+from lakestate.coordinator.retain import retain_epochs
 from lakestate.coordinator.tags import create_tag
 from lakestate.errors import LakestateError
 from lakestate.job.objects import JobObjects
@@ -82,7 +82,7 @@ class Driver:
         """Take over the job and find its newest epoch."""
         job, ambient = JobObjects(store, "orders-per-user"), SteppingAmbient(name)
         claim = claim_generation(job, ambient)
-        return cls(job, claim, ambient, recover(job, claim))
+        return cls(job, claim, ambient, recover_job(job, claim))
 
     @property
     def parent(self) -> Manifest | None:
@@ -264,7 +264,7 @@ def keep_two_epochs_and_a_tag(driver: Driver) -> None:
     step(4, "Epoch 2 gets a tag, and retention keeps the last two epochs and what they refer to.")
     create_tag(driver.job, "before-the-sale", Epoch(2), driver.ambient)
     policy = RetentionPolicy(keep_epochs=2)
-    plan = retain(driver.job, driver.claim, policy, driver.ambient)
+    plan = retain_epochs(driver.job, driver.claim, policy, driver.ambient)
     assert isinstance(plan, RetentionPlan)
     show_table(
         ["boundary", "records to delete first", "objects to delete then", "objects kept"],

@@ -21,7 +21,7 @@ from tests.support.jobs.table_job import TableJob
 
 import lakestate as ls
 from lakestate.codec import decode_manifest, encode_manifest
-from lakestate.coordinator.recover import recover
+from lakestate.coordinator.recover import recover_job
 from lakestate.coordinator.retain import read_references
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.records import EpochRecord
@@ -82,7 +82,7 @@ class ForgedJob:
         decodes_or_refuses(lambda: self.job.backend.load_checkpoint_metadata("job", ls.Epoch(1)))
         decodes_or_refuses(lambda: read_references(self.objects, ls.Epoch(1)))
         mine = self.job.backend.claim("job")
-        decodes_or_refuses(lambda: recover(self.objects, mine))
+        decodes_or_refuses(lambda: recover_job(self.objects, mine))
         for index in range(parallelism):
             task = ls.TaskInfo("job", "op", index, parallelism)
             decodes_or_refuses(lambda task=task: self._read(task), Path(self.job._folder.name))

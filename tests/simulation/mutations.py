@@ -163,12 +163,12 @@ def forget_carried_entries(patch: Patch) -> None:
 
 
 def collect_what_is_merged(patch: Patch) -> None:
-    real = upkeep.retain
+    real = upkeep.retain_epochs
 
     def retain_all(job: JobObjects, claim: Any, policy: Any, ambient: Any, *_: Any, **__: Any) -> Any:
         return real(job, claim, policy, ambient)
 
-    patch.setattr(upkeep, "retain", retain_all)
+    patch.setattr(upkeep, "retain_epochs", retain_all)
 
 
 def drop_tombstones(patch: Patch) -> None:
@@ -221,7 +221,7 @@ def go_on_after_a_superseded_epoch(patch: Patch) -> None:
         permit = real(driver, manifest)
         if permit is not None:
             return permit
-        found = job_driver.recover(driver._job, driver.claim)
+        found = job_driver.recover_job(driver._job, driver.claim)
         assert found is not None
         return found.permit or publish.decide_publication(found.record, None, None).permit  # type: ignore[union-attr]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.support.jobs.small_job import NotPublishedError, SmallJob, check_promises, fresh_memory
 
-from lakestate.coordinator.retain import retain
+from lakestate.coordinator.retain import retain_epochs
 from lakestate.coordinator.tags import create_tag
 from lakestate.errors import LakestateError
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
@@ -35,7 +35,7 @@ def run_history(store: ObjectStore, name: str, last: int = LAST) -> SmallJob:
     # A driver that was killed after tagging finds its tag.
     create_tag(driver.job, "first", Epoch(1), driver.ambient)
     driver.run_to(last)
-    retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
+    retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient)
     return driver
 
 
@@ -51,9 +51,9 @@ def check_the_end(store: ObjectStore) -> None:
     last = SmallJob(store, "last")
     last.start()
     last.run_epoch()
-    retain(last.job, last.claim, KEEP_ONE, last.ambient)
+    retain_epochs(last.job, last.claim, KEEP_ONE, last.ambient)
     check_promises(store)
-    rest = retain(last.job, last.claim, KEEP_ONE, last.ambient)
+    rest = retain_epochs(last.job, last.claim, KEEP_ONE, last.ambient)
     assert isinstance(rest, RetentionPlan)
     assert (rest.delete_first, rest.delete_then) == ((), ())
 

@@ -17,8 +17,8 @@ from tests.unit.codec.test_codec import FILE
 import lakestate as ls
 from lakestate.codec import encode_manifest, encode_subtask
 from lakestate.coordinator.known_references import KnownReferences
-from lakestate.coordinator.recover import recover
-from lakestate.coordinator.retain import read_references, retain
+from lakestate.coordinator.recover import recover_job
+from lakestate.coordinator.retain import read_references, retain_epochs
 from lakestate.protocol.key_ranges import key_range_of
 from lakestate.protocol.metadata import (
     Manifest,
@@ -82,13 +82,13 @@ def test_ten_thousand_retained_epochs(jobs: Any, tell: Tell) -> None:
             job.restart()
     tell(f"{EPOCHS:,} epochs written")
     objects, claim = job.backend.objects("job"), job.backend.claim("job")
-    found = recover(objects, claim)
+    found = recover_job(objects, claim)
     assert found is not None
     assert found.record.epoch == EPOCHS
     tell("recovery")
     known = KnownReferences()
     for turn in ("first", "second"):
-        plan = retain(objects, claim, RetentionPolicy(EPOCHS - 100), job.backend.ambient, None, known)
+        plan = retain_epochs(objects, claim, RetentionPolicy(EPOCHS - 100), job.backend.ambient, None, known)
         assert isinstance(plan, RetentionPlan)
         tell(f"{turn} retention")
     assert len(objects.list_epochs()) == EPOCHS - 100
@@ -122,7 +122,7 @@ def test_a_hundred_thousand_files_in_512_subtasks(jobs: Any, tell: Tell) -> None
     record = EpochRecord("job", Epoch(2), generation, ref, 0)
     objects.store.put(objects.store_path(objects.paths.epoch_record(Epoch(2))), record.encode())
     tell(f"written; manifest {len(data):,} bytes, metadata {entries[0].metadata.size_bytes:,} bytes each")
-    found = recover(objects, claim)
+    found = recover_job(objects, claim)
     assert found is not None
     assert found.manifest == manifest
     tell("recovery")

@@ -9,7 +9,7 @@ from lakestate.observability.progress import EpochProgress, StepMetrics
 from lakestate.protocol.metadata import Manifest
 
 
-def epoch_progress(
+def summarise_epoch(
     manifest: Manifest,
     result: EpochResult,
     durations_ms: Mapping[str, float],

@@ -20,10 +20,10 @@ from lakestate.coordinator.compact import compact_operator
 from lakestate.coordinator.complete_epoch import operator_entries
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, encode_pre_commits
 from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
-from lakestate.coordinator.epoch_progress import epoch_progress
+from lakestate.coordinator.epoch_progress import summarise_epoch
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch, require_published
-from lakestate.coordinator.recover import recover
+from lakestate.coordinator.recover import recover_job
 from lakestate.coordinator.upkeep import CleanUp, Compactor, Upkeep
 from lakestate.errors import (
     ConflictError,
@@ -205,7 +205,7 @@ class JobDriver:
         assert self._upkeep is not None
         self._upkeep.after_epoch(manifest, plan.merges)
         failures = self._upkeep.take_failures()
-        progress = epoch_progress(manifest, result, clock.laps(), self._ambient.now_ms(), failures)
+        progress = summarise_epoch(manifest, result, clock.laps(), self._ambient.now_ms(), failures)
         _log.info("%s", progress)
         return EpochFinished(progress)
 
@@ -275,7 +275,7 @@ class JobDriver:
         except OutcomeUnknownError as unknown:
             # Look before acting: the record may exist, and may be ours.
             try:
-                found = recover(self._job, self.claim)
+                found = recover_job(self._job, self.claim)
             except StorageUnavailableError as cause:
                 raise unknown from cause
             if found is None or found.record.epoch < manifest.epoch:
@@ -295,7 +295,7 @@ class JobDriver:
         commit_epoch(self._job, self.claim, permit, manifest, self._committers)
 
     def _recover(self) -> Manifest | None:
-        found = recover(self._job, self.claim)
+        found = recover_job(self._job, self.claim)
         if found is not None and found.permit is not None:
             self._commit(found.permit, found.manifest)
         self.parent = None if found is None else found.manifest

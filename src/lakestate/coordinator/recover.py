@@ -33,7 +33,7 @@ class RecoveredEpoch:
     permit: CommitPermit | None
 
 
-def recover(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | None:
+def recover_job(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | None:
     """The newest epoch of the job, or None if it has never published one."""
     boundary = job.read_boundary()
     observed, manifests = _observe(job, boundary)
@@ -43,7 +43,7 @@ def recover(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | None:
         if job.is_marked_committed(following):
             if job.read_epoch(following) is not None:
                 # Published since the epochs were listed.
-                return recover(job, claim)
+                return recover_job(job, claim)
             lost = (following, job.url_of(job.paths.epoch_record(following)))
     decision = decide_recovery(
         claim.generation, observed, None if boundary is None else boundary.record, lost

@@ -24,7 +24,7 @@ from lakestate.protocol.values import Epoch
 from lakestate.tables.registry import files_to_keep
 
 
-def retain(
+def retain_epochs(
     job: JobObjects,
     claim: GenerationRecord,
     policy: RetentionPolicy,

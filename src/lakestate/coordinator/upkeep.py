@@ -18,7 +18,7 @@ from threading import Lock
 from lakestate.ambient import Ambient
 from lakestate.coordinator.epoch_plan import Merges
 from lakestate.coordinator.known_references import KnownReferences
-from lakestate.coordinator.retain import retain
+from lakestate.coordinator.retain import retain_epochs
 from lakestate.errors import FencedError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
@@ -175,7 +175,7 @@ class Upkeep:
         if not self._is_retention_due(manifest):
             return
         # Not past this epoch, though newer ones may exist by now: what is merged next is read from it.
-        plan = retain(
+        plan = retain_epochs(
             self._job, self._claim, self._retention, self._ambient, manifest.epoch, self._known_references
         )
         self._retained_at = manifest.epoch

@@ -16,7 +16,7 @@ from lakestate.codec import encode_subtask
 from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.commit import commit_epoch
 from lakestate.coordinator.publish import publish_epoch
-from lakestate.coordinator.recover import RecoveredEpoch, recover
+from lakestate.coordinator.recover import RecoveredEpoch, recover_job
 from lakestate.errors import NotFoundError
 from lakestate.job.objects import JobObjects
 from lakestate.job.published_epochs import open_epoch
@@ -69,7 +69,7 @@ class SmallJob:
     def start(self) -> RecoveredEpoch | None:
         """Claim, recover, and finish an interrupted commit."""
         self.claim = claim_generation(self.job, self.ambient)
-        found = recover(self.job, self.claim)
+        found = recover_job(self.job, self.claim)
         if found is None:
             return None
         if found.permit is not None:

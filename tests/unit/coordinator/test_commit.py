@@ -10,7 +10,7 @@ from tests.support.storage.store_faults import flip_bit
 
 from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.commit import commit_epoch
-from lakestate.coordinator.recover import recover
+from lakestate.coordinator.recover import recover_job
 from lakestate.errors import FencedError, InvalidInputError
 from lakestate.protocol.publication import Published
 from lakestate.protocol.values import Epoch
@@ -29,7 +29,7 @@ class TestCommitting:
         assert found is not None
         assert (found.manifest, found.permit is not None) == (manifest, True)
         assert outputs(store) == {1: manifest.sinks[0].data.decode()}
-        again = recover(second.job, second.claim)
+        again = recover_job(second.job, second.claim)
         assert again is not None
         assert again.permit is None
 
@@ -37,7 +37,7 @@ class TestCommitting:
         driver = started_job(store)
         driver.run_to(1)
         flip_bit(store, "job/checkpoints/1/committed.json")
-        found = recover(driver.job, driver.claim)
+        found = recover_job(driver.job, driver.claim)
         assert found is not None
         assert found.permit is not None
 

@@ -17,7 +17,7 @@ from tests.support.jobs.table_job import PARTIAL, TableJob
 import lakestate as ls
 from lakestate.coordinator import upkeep
 from lakestate.coordinator.known_references import KnownReferences
-from lakestate.coordinator.retain import read_references, retain
+from lakestate.coordinator.retain import read_references, retain_epochs
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy, RetentionRefused
@@ -65,10 +65,12 @@ class TestEpochs:
         known = KnownReferences()
         claim = job.backend.claim("job")
         policy = RetentionPolicy(15)
-        retain(objects, claim, policy, job.backend.ambient, None, known)
+        retain_epochs(objects, claim, policy, job.backend.ambient, None, known)
         assert hook.calls[Operation.GET] > 2 * 15
         hook.calls.clear()
-        assert isinstance(retain(objects, claim, policy, job.backend.ambient, None, known), RetentionPlan)
+        assert isinstance(
+            retain_epochs(objects, claim, policy, job.backend.ambient, None, known), RetentionPlan
+        )
         # The fence and the boundary; no metadata.
         assert hook.calls[Operation.GET] < 10
 
@@ -175,7 +177,7 @@ class TestEpochs:
         self, jobs: Any, monkeypatch: pytest.MonkeyPatch, keep: int, expected: list[int]
     ) -> None:
         at: list[int] = []
-        monkeypatch.setattr(upkeep, "retain", lambda *arguments: at.append(arguments[4]))
+        monkeypatch.setattr(upkeep, "retain_epochs", lambda *arguments: at.append(arguments[4]))
         job = jobs([KEYED])
         claim = job.backend.claim("job")
         beside = upkeep.Upkeep(

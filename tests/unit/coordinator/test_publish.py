@@ -10,8 +10,8 @@ from tests.support.jobs.small_job import SmallJob, check_promises, restored, sta
 from tests.support.storage.store_faults import faults_on
 
 from lakestate.codec import encode_manifest
-from lakestate.coordinator.recover import recover
-from lakestate.coordinator.retain import retain
+from lakestate.coordinator.recover import recover_job
+from lakestate.coordinator.retain import retain_epochs
 from lakestate.coordinator.tags import create_tag
 from lakestate.errors import (
     ConflictError,
@@ -100,7 +100,7 @@ class TestPublishing:
             if (operation, path) == (Operation.CREATE, "job/epochs/0000000001.json"):
                 new = started_job(store, "new")
                 new.run_to(4)
-                retain(new.job, new.claim, KEEP_ONE, new.ambient)
+                retain_epochs(new.job, new.claim, KEEP_ONE, new.ambient)
             return Fault.NONE
 
         old.job = replace(old.job, store=FaultyStore(store, an_hour_passes))
@@ -113,7 +113,7 @@ class TestPublishing:
             open_epoch(last.job, Epoch(1))
         with pytest.raises(NotFoundError, match="epoch 1 can no longer be tagged"):
             create_tag(last.job, "void", Epoch(1), last.ambient)
-        retain(last.job, last.claim, KEEP_ONE, last.ambient)
+        retain_epochs(last.job, last.claim, KEEP_ONE, last.ambient)
         assert last.job.list_epochs() == [4]
         check_promises(store)
 
@@ -198,7 +198,7 @@ class TestLostAnswers:
         marker = faults_on(Operation.CREATE, "job/checkpoints/1/committed.json", fault)
         driver = started_job(FaultyStore(store, marker))
         driver.run_to(1)
-        found = recover(driver.job, driver.claim)
+        found = recover_job(driver.job, driver.claim)
         assert found is not None
         assert (found.permit is not None) == (fault is Fault.REQUEST_LOST)
 
@@ -211,8 +211,8 @@ class TestLostAnswers:
         )
         if fault is Fault.REQUEST_LOST:
             with pytest.raises(ConflictError, match="nothing was deleted"):
-                retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
+                retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient)
             assert driver.job.list_epochs() == [1, 2, 3, 4]
         else:
-            retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
+            retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient)
             assert driver.job.list_epochs() == [4]

@@ -8,8 +8,8 @@ import pytest
 from tests.support.jobs.small_job import SmallJob, restored, started_job
 from tests.support.storage.store_faults import flip_bit
 
-from lakestate.coordinator.recover import recover
-from lakestate.coordinator.retain import retain
+from lakestate.coordinator.recover import recover_job
+from lakestate.coordinator.retain import retain_epochs
 from lakestate.errors import CorruptionError, FencedError, IncompatibleStateError
 from lakestate.protocol.metadata import FormatVersion
 from lakestate.protocol.retention import RetentionPolicy
@@ -41,7 +41,7 @@ class TestRecovering:
         else:
             store.delete_many([path])
         with pytest.raises(CorruptionError) as caught:
-            recover(driver.job, driver.claim)
+            recover_job(driver.job, driver.claim)
         assert caught.value.object_name == f"{store.url}/{path}"
         assert "epoch 3 is published but cannot be restored" in str(caught.value)
         assert "epoch 2 is the newest intact one" in str(caught.value)
@@ -49,10 +49,10 @@ class TestRecovering:
     def test_records_that_were_all_deleted_do_not_look_like_a_fresh_job(self, store: ObjectStore) -> None:
         driver = started_job(store)
         driver.run_to(3)
-        retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
+        retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient)
         store.delete_many(["job/epochs/0000000003.json"])
         with pytest.raises(CorruptionError, match=r"epoch 3 is published but .*job/epochs/0000000003\.json"):
-            recover(driver.job, driver.claim)
+            recover_job(driver.job, driver.claim)
 
     def test_an_overtaken_driver_is_told_so_even_if_what_it_sees_is_broken(self, store: ObjectStore) -> None:
         old = started_job(store, "old")
@@ -60,13 +60,13 @@ class TestRecovering:
         started_job(store, "new")
         flip_bit(store, "job/checkpoints/1/manifest.pb")
         with pytest.raises(FencedError):
-            recover(old.job, old.claim)
+            recover_job(old.job, old.claim)
 
     def test_a_manifest_of_a_newer_format_asks_for_a_newer_lakestate(self, store: ObjectStore) -> None:
         driver = started_job(store)
         driver.publish(replace(driver.write(Epoch(1)), format=FormatVersion(2, 0)))
         with pytest.raises(IncompatibleStateError, match="use a newer version of Lakestate"):
-            recover(driver.job, driver.claim)
+            recover_job(driver.job, driver.claim)
 
     @pytest.mark.parametrize("kind", ["metadata", "parquet"])
     def test_every_truncation_and_bit_flip_below_the_manifest_is_named(

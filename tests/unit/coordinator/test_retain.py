@@ -8,7 +8,7 @@ import pytest
 from tests.support.jobs.small_job import check_promises, restored, started_job
 from tests.support.storage.store_faults import faults_on, flip_bit
 
-from lakestate.coordinator.retain import observe_objects, retain, retain_from
+from lakestate.coordinator.retain import observe_objects, retain_epochs, retain_from
 from lakestate.coordinator.tags import create_tag
 from lakestate.errors import FencedError, NotFoundError
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy, RetentionRefused, plan_retention
@@ -28,7 +28,7 @@ class TestRetaining:
             store.put(path, b"mine")
         planned = plan_retention(observe_objects(driver.job, Epoch(5)))
         before = {info.path for info in store.list()}
-        plan = retain(driver.job, driver.claim, RetentionPolicy(2), driver.ambient)
+        plan = retain_epochs(driver.job, driver.claim, RetentionPolicy(2), driver.ambient)
         assert plan == planned
         assert isinstance(plan, RetentionPlan)
         after = {info.path for info in store.list()}
@@ -46,7 +46,7 @@ class TestRetaining:
         driver = started_job(store)
         driver.run_to(2)
         before = [info.path for info in store.list()]
-        assert retain(driver.job, driver.claim, RetentionPolicy(3), driver.ambient) is None
+        assert retain_epochs(driver.job, driver.claim, RetentionPolicy(3), driver.ambient) is None
         assert [info.path for info in store.list()] == before
 
     def test_a_retention_that_was_cut_short_is_finished_by_the_next(self, store: ObjectStore) -> None:
@@ -59,11 +59,11 @@ class TestRetaining:
             ),
         )
         with pytest.raises(BaseException, match="before delete"):
-            retain(dying, driver.claim, KEEP_ONE, driver.ambient)
+            retain_epochs(dying, driver.claim, KEEP_ONE, driver.ambient)
         leftover = plan_retention(observe_objects(driver.job, Epoch(4)))
         assert isinstance(leftover, RetentionPlan)
         assert "checkpoints/1/manifest.pb" in leftover.delete_then
-        assert retain(driver.job, driver.claim, KEEP_ONE, driver.ambient) == leftover
+        assert retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient) == leftover
         rest = plan_retention(observe_objects(driver.job, Epoch(4)))
         assert isinstance(rest, RetentionPlan)
         assert (rest.delete_first, rest.delete_then) == ((), ())
@@ -75,7 +75,7 @@ class TestRetaining:
         driver.run_to(4)
         flip_bit(store, "job/checkpoints/4/manifest.pb")
         before = [info.path for info in store.list()]
-        refused = retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
+        refused = retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient)
         assert isinstance(refused, RetentionRefused)
         assert [each.object_name for each in refused.damages] == [
             f"{store.url}/job/checkpoints/4/manifest.pb"
@@ -110,10 +110,10 @@ class TestRetaining:
         merged = f"job/{driver.job.paths.data(Epoch(3), 'op', 'users', 0, 'merged')}"
         store.put(merged, b"rows of 1 and 2")
         driver.run_to(8)
-        retain(driver.job, driver.claim, KEEP_ONE, driver.ambient, in_flight=Epoch(3))
+        retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient, in_flight=Epoch(3))
         assert driver.job.list_epochs() == [3, 4, 5, 6, 7, 8]
         assert store.get(merged).data == b"rows of 1 and 2"
-        retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
+        retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient)
         assert driver.job.list_epochs() == [8]
         with pytest.raises(NotFoundError):
             store.get(merged)
@@ -122,7 +122,7 @@ class TestRetaining:
         driver = started_job(memory)
         driver.run_to(4)
         watched = FaultyStore(memory)
-        plan = retain(replace(driver.job, store=watched), driver.claim, KEEP_ONE, driver.ambient)
+        plan = retain_epochs(replace(driver.job, store=watched), driver.claim, KEEP_ONE, driver.ambient)
         assert isinstance(plan, RetentionPlan)
         deleted = [call.path for call in watched.calls if call.operation is Operation.DELETE]
         assert deleted == [f"job/{path}" for path in (*plan.delete_first, *plan.delete_then)]
@@ -134,7 +134,7 @@ class TestRetaining:
         create_tag(driver.job, "keep", Epoch(2), driver.ambient)
         flip_bit(store, "job/tags/keep.json")
         before = [info.path for info in store.list()]
-        refused = retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
+        refused = retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient)
         assert isinstance(refused, RetentionRefused)
         assert [each.object_name for each in refused.damages] == [f"{store.url}/job/tags/keep.json"]
         assert [info.path for info in store.list()] == before
@@ -153,7 +153,7 @@ class TestRetaining:
             return Fault.NONE
 
         watched.hook = hook
-        refused = retain(replace(driver.job, store=watched), driver.claim, KEEP_ONE, driver.ambient)
+        refused = retain_epochs(replace(driver.job, store=watched), driver.claim, KEEP_ONE, driver.ambient)
         assert isinstance(refused, RetentionRefused)
         assert "job/tags/keep.json" in str(refused)
         assert driver.job.list_epochs() == [1, 2, 3, 4]
@@ -164,7 +164,7 @@ class TestRetaining:
         started_job(store, "new")
         before = [info.path for info in store.list()]
         with pytest.raises(FencedError):
-            retain(old.job, old.claim, KEEP_ONE, old.ambient)
+            retain_epochs(old.job, old.claim, KEEP_ONE, old.ambient)
         assert [info.path for info in store.list()] == before
 
     def test_a_driver_that_sleeps_just_before_it_deletes_deletes_nothing_that_counts(
@@ -177,7 +177,7 @@ class TestRetaining:
             new = started_job(memory, "new")
             new.run_to(8)
             create_tag(new.job, "kept", Epoch(5), new.ambient)
-            retain(new.job, new.claim, RetentionPolicy(2), new.ambient)
+            retain_epochs(new.job, new.claim, RetentionPolicy(2), new.ambient)
 
         sleeping = FaultyStore(memory)
         first_delete = iter([an_hour_passes])
@@ -188,6 +188,6 @@ class TestRetaining:
             return Fault.NONE
 
         sleeping.hook = hook
-        retain(replace(old.job, store=sleeping), old.claim, KEEP_ONE, old.ambient)
+        retain_epochs(replace(old.job, store=sleeping), old.claim, KEEP_ONE, old.ambient)
         assert old.job.list_epochs() == [5, 7, 8]
         check_promises(memory)

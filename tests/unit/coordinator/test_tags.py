@@ -18,7 +18,7 @@ from tests.support.jobs.table_job import TableJob
 from tests.support.storage.store_faults import before_call
 
 import lakestate as ls
-from lakestate.coordinator.retain import retain
+from lakestate.coordinator.retain import retain_epochs
 from lakestate.coordinator.tags import create_tag, delete_tag
 from lakestate.errors import (
     ConflictError,
@@ -132,11 +132,11 @@ class TestTagging:
         driver = started_job(store)
         driver.run_to(5)
         create_tag(driver.job, "release-1", Epoch(2), driver.ambient)
-        retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
+        retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient)
         assert driver.job.list_epochs() == [2, 5]
         assert restored(driver.job, Epoch(2)) == [b"rows of 2 by a", b"rows of 1 by a"]
         delete_tag(driver.job, "release-1")
-        retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
+        retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient)
         assert driver.job.list_epochs() == [5]
         check_promises(store)
 
@@ -158,7 +158,7 @@ class TestTagging:
         driver = started_job(store)
         driver.run_to(3)
         tag = create_tag(driver.job, "one", Epoch(1), driver.ambient)
-        retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
+        retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient)
         with pytest.raises(NotFoundError, match="epoch 1 can no longer be tagged"):
             create_tag(driver.job, "two", Epoch(1), driver.ambient)
         assert driver.job.read_tags() == (tag,)
@@ -175,7 +175,7 @@ class TestTagging:
     def retention_calls(self) -> int:
         driver = self.four_epochs()
         counting = FaultyStore(driver.store)
-        retain(replace(driver.job, store=counting), driver.claim, KEEP_ONE, driver.ambient)
+        retain_epochs(replace(driver.job, store=counting), driver.claim, KEEP_ONE, driver.ambient)
         return len(counting.calls)
 
     def four_epochs(self) -> SmallJob:
@@ -191,14 +191,14 @@ class TestTagging:
                 create_tag(driver.job, "late", Epoch(2), SteppingAmbient("tagger"))
 
         store = FaultyStore(driver.store, before_call(number, tag))
-        retain(replace(driver.job, store=store), driver.claim, KEEP_ONE, driver.ambient)
+        retain_epochs(replace(driver.job, store=store), driver.claim, KEEP_ONE, driver.ambient)
         return self.outcome(driver)
 
     def retain_during_tagging(self, number: int) -> str:
         driver = self.four_epochs()
         store = FaultyStore(
             driver.store,
-            before_call(number, lambda: retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)),
+            before_call(number, lambda: retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient)),
         )
         with suppress(NotFoundError):
             create_tag(replace(driver.job, store=store), "late", Epoch(2), SteppingAmbient("tagger"))
@@ -207,6 +207,6 @@ class TestTagging:
     def outcome(self, driver: SmallJob) -> str:
         check_promises(driver.store)
         driver.run_to(6)
-        retain(driver.job, driver.claim, KEEP_ONE, driver.ambient)
+        retain_epochs(driver.job, driver.claim, KEEP_ONE, driver.ambient)
         check_promises(driver.store)
         return "tagged" if driver.job.read_tags() else "refused"

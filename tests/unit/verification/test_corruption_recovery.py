@@ -10,7 +10,7 @@ import pytest
 from tests.support.jobs.small_job import SmallJob, fresh_memory, restored
 
 import lakestate as ls
-from lakestate.coordinator.retain import retain
+from lakestate.coordinator.retain import retain_epochs
 from lakestate.coordinator.tags import create_tag
 from lakestate.errors import CorruptionError, FencedError, InvalidInputError, NotFoundError
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
@@ -52,7 +52,7 @@ def test_a_tagged_epoch_is_not_taken_for_the_newest_because_all_others_are_gone(
     job.run_to(1)
     create_tag(job.job, "first", Epoch(1), job.ambient)
     job.run_to(4)
-    retain(job.job, job.claim, RetentionPolicy(2), job.ambient)
+    retain_epochs(job.job, job.claim, RetentionPolicy(2), job.ambient)
     store.delete_many(["job/epochs/0000000003.json", "job/epochs/0000000004.json"])
     with pytest.raises(
         CorruptionError, match=r"epochs/0000000003\.json; found the retention boundary names it"
@@ -138,7 +138,7 @@ def test_a_tag_in_the_place_of_another_lets_no_epoch_go(store: ObjectStore) -> N
     create_tag(job.job, "second", Epoch(2), job.ambient)
     job.run_to(4)
     store.put("job/tags/first.json", store.get("job/tags/second.json").data)
-    refused = retain(job.job, job.claim, RetentionPolicy(1), job.ambient)
+    refused = retain_epochs(job.job, job.claim, RetentionPolicy(1), job.ambient)
     assert isinstance(refused, RetentionRefused)
     assert re.search(r"tag is in another's place: .*tags/first\.json; found tag second", str(refused))
     assert restored(job.job, Epoch(1)) == [b"rows of 1 by first"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.epoch_plan import decode_pre_commits
-from lakestate.coordinator.retain import retain
+from lakestate.coordinator.retain import retain_epochs
 from lakestate.protocol.metadata import SinkPreCommit
 from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
@@ -24,7 +24,7 @@ def check_retention(world: World) -> None:
     if world.monitor.newest is None:
         return
     claim = claim_generation(objects, process)
-    plan = retain(objects, claim, RetentionPolicy(world.scenario.keep_epochs), process)
+    plan = retain_epochs(objects, claim, RetentionPolicy(world.scenario.keep_epochs), process)
     if isinstance(plan, RetentionRefused):
         world.fail(Promise.RETENTION_WORKS, plan.damages)
     published = world.monitor.published
