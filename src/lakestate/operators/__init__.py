@@ -1,1 +1,9 @@
-"""Operators: the stateful steps of a job, and how one subtask of them runs. None of it knows Spark."""
+"""Operators: the stateful steps of a job, which users write.
+
+May import `coordinator`, `tables` and everything below. How a subtask runs an operator is in `runtime`.
+"""
+
+from lakestate.operators.context import OperatorContext
+from lakestate.operators.operator import Batches, Operator, TwoInputOperator, batches_of, state_tables
+
+__all__ = ["Batches", "Operator", "OperatorContext", "TwoInputOperator", "batches_of", "state_tables"]
