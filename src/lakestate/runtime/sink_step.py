@@ -12,7 +12,7 @@ from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.errors import InvalidInputError, LakestateError, OperatorError
 from lakestate.protocol.metadata import Manifest, SinkPreCommit
 from lakestate.protocol.publication import CommitPermit
-from lakestate.runtime.checked_output import fitted
+from lakestate.runtime.conform import conform_input
 from lakestate.runtime.steps import StepScope
 from lakestate.sinks.sink import Sink, SinkContext, SinkWriter
 from lakestate.tables.contract import Table
@@ -62,7 +62,7 @@ class RunningSink:
 
     def process(self, input_name: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Write rows."""
-        rows = fitted(batch, self._schema, f"input of {self._scope.where}")
+        rows = conform_input(batch, self._schema, f"input of {self._scope.where}")
         try:
             self._writer.write(rows)
         except LakestateError as cause:

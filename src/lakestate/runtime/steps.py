@@ -20,7 +20,7 @@ from lakestate.errors import InvalidInputError, LakestateError, OperatorError
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import Batches, Operator, batches_of, state_tables
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.runtime.checked_output import checked_output, fitted
+from lakestate.runtime.conform import conform_input, conform_output
 from lakestate.tables.arrow.schema import arrow_fields, columns_of
 from lakestate.tables.contract import Table
 from lakestate.tables.manager import TableManager
@@ -135,7 +135,7 @@ class RunningOperator:
         """Call the method that takes rows of this input."""
         needed = self._needed.get(input_name)
         if needed is not None:
-            batch = fitted(batch, needed, f"input of {self._scope.where}")
+            batch = conform_input(batch, needed, f"input of {self._scope.where}")
         return self._run_hook("process", lambda: self._operator.process(input_name, batch, self._context))
 
     def watermark(self) -> Iterator[pa.RecordBatch]:
@@ -170,7 +170,7 @@ class RunningOperator:
 
     def _run_hook(self, hook: str, call: Callable[[], Batches]) -> Iterator[pa.RecordBatch]:
         rows = batches_of_hook(hook, call, self._scope)
-        return (checked_output(batch, self._output, self._scope.where) for batch in rows)
+        return (conform_output(batch, self._output, self._scope.where) for batch in rows)
 
 
 def _fresh_copy(operator: Operator, views: Mapping[str, object]) -> Operator:

@@ -25,11 +25,11 @@ from lakestate.protocol.metadata import SourceOffsets, TableConfig
 from lakestate.protocol.values import TaskInfo
 from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
+from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.arrow.schema import arrow_type
 from lakestate.tables.event_time import EventTimeLike, event_time_us
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.manager import TableManager
-from lakestate.tables.runs.layout import conform_columns
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]"
 OPERATOR_ID = "operator"

@@ -19,9 +19,9 @@ from lakestate.protocol.key_ranges import subtask_of
 from lakestate.protocol.metadata import SubtaskMetadata, TableFiles
 from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.storage import open_store
+from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles
-from lakestate.tables.runs.layout import conform_columns
 from lakestate.tables.time_key.table import TimeKeyTable
 
 if TYPE_CHECKING:

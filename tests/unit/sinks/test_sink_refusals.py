@@ -59,7 +59,7 @@ def test_json_of_a_time_after_the_year_9999_is_refused_by_name(tmp_path: Path) -
 def test_a_column_that_cannot_be_cast_is_reported(tmp_path: Path) -> None:
     job = file_sink_job(tmp_path, lambda url: ParquetSink(url, roll=NEVER), 1)
     job.rows = lambda epoch, subtask: pa.record_batch({"row": ["x"], "country": ["DE"], "text": ["t"]})
-    with pytest.raises(InvalidInputError, match="cannot be cast to what the file holds: row"):
+    with pytest.raises(InvalidInputError, match="write to the file: a column has another type: row"):
         job.attempt(0).finish()
     assert visible_files(tmp_path) == []
 

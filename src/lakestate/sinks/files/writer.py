@@ -17,9 +17,10 @@ from lakestate.sinks.files.destination import open_reference
 from lakestate.sinks.files.names import owned_file_id, sink_fingerprint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import OpenReference, PreCommit
-from lakestate.sinks.formats.row_schema import check_values, conformed_rows
+from lakestate.sinks.formats.row_schema import check_values
 from lakestate.sinks.rolling import FileAge, representative_timestamp
 from lakestate.storage.object_path import PART_BYTES_MAX, PATH_BYTES_MAX, require_key
+from lakestate.tables.arrow.conform import conform_batch
 
 if TYPE_CHECKING:
     from lakestate.sinks.files.sink import FileSink
@@ -56,7 +57,7 @@ class FileSinkWriter:
         event_time = self._context.event_time
         for partition, rows in self._partitioning.split(batch, event_time):
             time_us = self._representative_us(rows)
-            written = conformed_rows(rows, self._schema)
+            written = conform_batch(rows, self._schema, "write to the file")
             for part in _slices(written):
                 self._add(partition, part, time_us)
 

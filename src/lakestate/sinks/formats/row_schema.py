@@ -1,4 +1,4 @@
-"""Rows as a file wants them: the columns of its schema, in its order and of its types."""
+"""What a file accepts: values that their types allow, and the columns that are not partitions."""
 
 from __future__ import annotations
 
@@ -7,19 +7,6 @@ from collections.abc import Collection
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
-
-
-def conformed_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly the columns of a schema. Casts only what loses nothing.
-
-    >>> rows = pa.record_batch({"n": pa.array([1], pa.int32()), "other": ["x"]})
-    >>> conformed_rows(rows, pa.schema([("n", pa.int64())])).schema
-    n: int64
-    """
-    if batch.schema.equals(schema):
-        return batch
-    columns = [_conformed(batch, field) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def check_values(batch: pa.RecordBatch) -> None:
@@ -43,27 +30,3 @@ def check_values(batch: pa.RecordBatch) -> None:
 def without_columns(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
     """A schema without some of its columns."""
     return pa.schema([field for field in schema if field.name not in names], metadata=schema.metadata)
-
-
-def _conformed(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    number = batch.schema.get_field_index(field.name)
-    if number < 0:
-        raise InvalidInputError(
-            "rows lack a column of the file",
-            object_name=field.name,
-            found=", ".join(batch.schema.names),
-            expected=f"{field.type}",
-        )
-    column = batch.column(number)
-    if column.type.equals(field.type):
-        return column
-    try:
-        return column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as cause:
-        raise InvalidInputError(
-            "a column cannot be cast to what the file holds",
-            object_name=field.name,
-            found=f"{column.type}: {cause}",
-            expected=f"{field.type}",
-            action="cast it before the sink",
-        ) from cause

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakestate.sinks.iceberg.partition_values import PartitionField, distinct_values
-from lakestate.sinks.iceberg.rows import normalised_rows
+from lakestate.sinks.iceberg.rows import conform_rows
 from lakestate.sinks.iceberg.transforms import PERIODS, apply_transform
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.partitioning.partitioner import Codes, Partitioning
@@ -48,7 +48,7 @@ class IcebergPartitioning(Partitioning):
 
     def split(self, batch: pa.RecordBatch, event_time: str | None) -> list[tuple[str, pa.RecordBatch]]:
         """The rows of each partition in the table's schema, in the order they came."""
-        return Partitioning.split(self, normalised_rows(batch, self.rows), event_time)
+        return Partitioning.split(self, conform_rows(batch, self.rows), event_time)
 
     def _encode_partitions(self, batch: pa.RecordBatch, event_time: str | None) -> tuple[Codes, list[str]]:
         codes, paths = np.zeros(len(batch), np.int64), [""]

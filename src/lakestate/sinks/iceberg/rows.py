@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from lakestate.errors import InvalidInputError
-from lakestate.sinks.formats.required_values import enforce_required_values, optional_type
 from lakestate.sinks.iceberg.types import file_type, missing_column_error, storable_type, unknown_column_error
+from lakestate.tables.arrow.conform import conform_batch
+from lakestate.tables.arrow.struct_fields import add_struct_fields
 
 FIELD_ID = b"PARQUET:field_id"
 
@@ -39,19 +39,24 @@ def file_schema(rows: pa.Schema, table: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def normalised_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows in the schema of files, ids included. Casts only what loses nothing, and refuses nulls
-    where the table requires values.
+def conform_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows in the schema of files, ids included; null in the fields of structs that rows lack.
 
     >>> schema = pa.schema([pa.field("n", pa.int64(), nullable=False, metadata={FIELD_ID: b"1"})])
-    >>> normalised_rows(pa.record_batch({"other": ["x"], "n": [1]}), schema).schema.equals(schema, True)
+    >>> conform_rows(pa.record_batch({"other": ["x"], "n": [1]}), schema).schema.equals(schema, True)
     True
-    >>> normalised_rows(pa.record_batch({"n": [None]}), schema)
+    >>> conform_rows(pa.record_batch({"n": pa.array([None], pa.int64())}), schema)
     Traceback (most recent call last):
-    lakestate.errors.InvalidInputError: a required column has no value: n; ...
+    lakestate.errors.InvalidInputError: write to the table: a required column has no value: n; ...
     """
-    columns = [_normalised(batch.column(field.name), field) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    if not batch.schema.equals(schema):
+        columns = {
+            name: add_struct_fields(column, schema.field(name).type)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            if name in schema.names
+        }
+        batch = pa.record_batch(columns)
+    return conform_batch(batch, schema, "write to the table")
 
 
 def assign_field_ids(rows: pa.Schema) -> pa.Schema:
@@ -64,26 +69,6 @@ def assign_field_ids(rows: pa.Schema) -> pa.Schema:
     numbers = iter(range(1, 1 << 31))
     plain = [field.with_type(storable_type(field.type, field.name)) for field in rows]
     return pa.schema([_with_field_id(field, numbers) for field in plain])
-
-
-def _normalised(column: pa.Array, field: pa.Field) -> pa.Array:
-    return enforce_required_values(_cast(column, field), field)
-
-
-def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
-    """The column in a field's type, but for what that requires: Arrow's cast would not name it."""
-    if column.type.equals(field.type):
-        return column
-    try:
-        return column.cast(optional_type(field.type))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as cause:
-        raise InvalidInputError(
-            "a column cannot be cast to what the table holds",
-            object_name=field.name,
-            found=f"{column.type}: {cause}",
-            expected=field.type,
-            action="cast it before the sink",
-        ) from cause
 
 
 def _with_field_id(field: pa.Field, numbers: Iterator[int]) -> pa.Field:

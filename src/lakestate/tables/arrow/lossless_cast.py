@@ -47,31 +47,10 @@ def cast_losslessly(column: pa.Array, field: pa.Field, what: str) -> pa.Array:
         ) from cause
 
 
-def select_struct_fields(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The column without the fields of structs that a type does not have; otherwise as it is.
-
-    >>> rows = pa.array([{"a": 1, "b": 2}])
-    >>> select_struct_fields(rows, pa.struct([("a", pa.int32())])).to_pylist()
-    [{'a': 1}]
-    """
-    asked = _type_with_fields_of(column.type, type_)
-    return column if asked == column.type else column.cast(asked)
-
-
-def _type_with_fields_of(found: pa.DataType, asked: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(found) and pa.types.is_struct(asked):
-        shared = [field for field in found if asked.get_field_index(field.name) >= 0]
-        return pa.struct(
-            [
-                field.with_type(_type_with_fields_of(field.type, asked.field(field.name).type))
-                for field in shared
-            ]
-        )
-    if pa.types.is_list(found) and pa.types.is_list(asked):
-        return pa.list_(found.value_field.with_type(_type_with_fields_of(found.value_type, asked.value_type)))
-    if pa.types.is_map(found) and pa.types.is_map(asked):
-        return pa.map_(found.key_type, _type_with_fields_of(found.item_type, asked.item_type))
-    return found
+def cast_chunks_losslessly(column: pa.ChunkedArray, field: pa.Field, what: str) -> pa.ChunkedArray:
+    """A column in chunks in the type of a field; see `cast_losslessly`."""
+    chunks = [cast_losslessly(chunk, field, what) for chunk in column.chunks]
+    return pa.chunked_array(chunks, field.type)
 
 
 def _intermediate_type(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
@@ -163,6 +142,11 @@ def _changed_rows(given: pa.Array, kept: pa.Array) -> pa.Array | None:
     if pa.types.is_date(kept.type) and pa.types.is_timestamp(given.type):
         local = given if given.type.tz is None else pc.local_timestamp(given)
         return pc.not_equal(kept.cast(local.type), local)
+    if pa.types.is_date32(kept.type) and pa.types.is_date64(given.type):
+        return pc.not_equal(kept.cast(given.type).cast(pa.int64()), given.cast(pa.int64()))
+    if pa.types.is_time(kept.type) and pa.types.is_timestamp(given.type):
+        # A time of day has no date to keep.
+        return given.is_valid()
     if pa.types.is_decimal(kept.type) and pa.types.is_floating(given.type):
         return _rows_changed_by_decimal(given, kept)
     return None

@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch
+from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext, expired_before_us
 from lakestate.tables.contract import EpochCheckpointer, View
 from lakestate.tables.runs.checkpointer import RunCheckpointer
 from lakestate.tables.runs.files import Upgrade
-from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout, conform_columns
+from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout
 from lakestate.tables.runs.lookup import ABSENT, HashedKeys, positions
 from lakestate.tables.runs.merge import key_slices, merge_runs, sort_keep_last
 from lakestate.tables.runs.ownership import check_queried_keys, check_written_keys

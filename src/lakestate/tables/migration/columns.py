@@ -15,6 +15,7 @@ from lakestate.errors import InvalidInputError
 from lakestate.protocol.compatibility import widens
 from lakestate.protocol.metadata import Column
 from lakestate.tables.arrow.exact_values import exact_array
+from lakestate.tables.arrow.lossless_cast import cast_chunks_losslessly
 from lakestate.tables.arrow.schema import INTERNAL_PREFIX, arrow_type, ddl_of
 from lakestate.tables.migration.steps import Migration, require_version
 
@@ -207,4 +208,4 @@ def _widen_column(column: pa.ChunkedArray, name: str, ddl: str) -> pa.ChunkedArr
             found=f"{narrow} to {ddl}",
             expected="a type that holds every value of the old one",
         )
-    return column.cast(wide)
+    return cast_chunks_losslessly(column, pa.field(name, wide), "a column is widened")

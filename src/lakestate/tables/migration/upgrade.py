@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.compatibility import widens
+from lakestate.tables.arrow.lossless_cast import cast_chunks_losslessly
 from lakestate.tables.arrow.schema import ddl_of
 from lakestate.tables.migration.steps import Migration, name_before_all
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
@@ -106,8 +107,8 @@ class TableUpgrade:
             if not _fits(column.type, field.type):
                 raise self._misfit_error(shown, f"column {field.name} of type {column.type}", field.type)
             try:
-                column = column.cast(field.type)
-            except pa.ArrowException as cause:
+                column = cast_chunks_losslessly(column, field, "migrated rows")
+            except InvalidInputError as cause:
                 raise self._misfit_error(shown, f"column {field.name}: {cause}", field.type) from cause
         if column.null_count and not field.nullable:
             raise self._misfit_error(shown, f"column {field.name} with {column.null_count} nulls", "no null")

@@ -18,11 +18,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from lakestate.errors import IncompatibleStateError, InvalidInputError
+from lakestate.errors import IncompatibleStateError
 from lakestate.protocol.metadata import TableConfig
-from lakestate.tables.arrow.lossless_cast import cast_losslessly
 from lakestate.tables.arrow.schema import arrow_fields
-from lakestate.tables.arrow.value_limits import check_value_sizes
 from lakestate.tables.hashing.routing import routing_keys
 
 KEY = "__key"
@@ -128,49 +126,3 @@ class RunLayout:
             return self.hash(keys), None
         by_name = dict(zip(self.key_names, keys, strict=True))
         return self.hash([by_name[name] for name in self.config.routing_columns]), self.hash(keys)
-
-
-def conform_columns(rows: pa.RecordBatch | pa.Table, fields: Sequence[pa.Field], what: str) -> list[pa.Array]:
-    """The named columns of `rows`, each one array of exactly the declared type.
-
-    Raises InvalidInputError naming the column that is missing, of another type, or null where
-    it may not be, and the place inside of it where a cast would lose something.
-    """
-    return [_conform_column(rows, field, what) for field in fields]
-
-
-def _conform_column(rows: pa.RecordBatch | pa.Table, field: pa.Field, what: str) -> pa.Array:
-    index = rows.schema.get_field_index(field.name)
-    if index < 0:
-        raise InvalidInputError(
-            f"{what}: a column is missing",
-            object_name=field.name,
-            found=", ".join(rows.schema.names) or "no column",
-            expected=f"{field.name} {field.type}",
-        )
-    column = rows.column(index)
-    if isinstance(column, pa.ChunkedArray):
-        column = _single_array(column, field, what)
-    if column.type != field.type:
-        column = cast_losslessly(column, field, what)
-    if not field.nullable and column.null_count:
-        raise InvalidInputError(
-            f"{what}: null in a column that may not be null",
-            object_name=field.name,
-            found=f"{column.null_count} nulls in {len(column)} rows",
-        )
-    check_value_sizes(column, field.name, what)
-    return column
-
-
-def _single_array(column: pa.ChunkedArray, field: pa.Field, what: str) -> pa.Array:
-    try:
-        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    except pa.ArrowInvalid as cause:
-        raise InvalidInputError(
-            f"{what}: too many bytes at once",
-            object_name=field.name,
-            found=f"{column.nbytes:,} bytes in {len(column)} rows",
-            expected="less than 2 GiB of text or bytes in one column of one call",
-            action="hand rows over in several calls",
-        ) from cause

@@ -15,12 +15,13 @@ import pyarrow as pa
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch, FileRef
+from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import EpochCheckpointer, View
 from lakestate.tables.event_time import EventTimeLike, event_time_us
 from lakestate.tables.runs.files import Upgrade
-from lakestate.tables.runs.layout import HASH, KEY, RunLayout, conform_columns
+from lakestate.tables.runs.layout import HASH, KEY, RunLayout
 from lakestate.tables.runs.lookup import HashedKeys, Query
 from lakestate.tables.runs.merge import SLICE_ROWS
 from lakestate.tables.runs.ownership import check_queried_keys, check_written_keys

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 from decimal import Decimal
 
 import msgspec
@@ -168,12 +169,31 @@ def test_rows_of_an_older_schema_can_still_be_finished() -> None:
 
 def test_a_column_that_cannot_be_cast_is_named() -> None:
     batch = pa.record_batch({"n": ["seven"], "text": ["x"]})
-    with pytest.raises(InvalidInputError, match="cannot be cast to what the file holds: n"):
+    with pytest.raises(InvalidInputError, match="write to the file: a column has another type: n"):
         writer().add_batch_data(batch)
 
 
+@pytest.mark.parametrize(
+    ("given", "declared"),
+    [
+        (pa.array([1e300]), pa.float32()),
+        (pa.array(["0.123456789012345678"]), pa.float64()),
+        (pa.array([2]), pa.bool_()),
+        (pa.array([dt.datetime(2026, 1, 1, 12, 30)]), pa.date32()),
+        (pa.array([dt.datetime(2026, 1, 1, 12, 30)]), pa.time64("us")),
+        (pa.array([{"a": 1, "b": 2}]), pa.struct([("a", pa.int64())])),
+    ],
+    ids=lambda value: str(value.type if isinstance(value, pa.Array) else value),
+)
+def test_what_a_cast_would_lose_is_refused_by_name(given: pa.Array, declared: pa.DataType) -> None:
+    schema = pa.schema([("value", declared)])
+    with pytest.raises(InvalidInputError) as refused:
+        ParquetBatchBufferingWriter(schema).add_batch_data(pa.record_batch({"value": given}))
+    assert refused.value.object_name == "value"
+
+
 def test_a_missing_column_is_named() -> None:
-    with pytest.raises(InvalidInputError, match="lack a column of the file: text"):
+    with pytest.raises(InvalidInputError, match="write to the file: a column is missing: text"):
         writer().add_batch_data(pa.record_batch({"n": [1]}))
 
 

@@ -12,8 +12,8 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 from tests.support.sinks.iceberg_job import EVERY_EPOCH, NEVER, TABLE, Warehouse, one_batch
 
 from lakestate.errors import InvalidInputError
-from lakestate.sinks.formats.required_values import enforce_required_values
 from lakestate.sinks.rolling import Roll
+from lakestate.tables.arrow.required_values import require_values
 
 PERSON = StructType(
     NestedField(20, "name", StringType(), required=True),
@@ -116,7 +116,7 @@ def test_null_structs_in_a_list_hide_their_fields() -> None:
     field = pa.field("x", pa.list_(pa.field("element", inner)))
     ids = pa.nulls(2, pa.uuid())
     structs = pa.StructArray.from_arrays([ids], ["id"], mask=pa.array([True, True]))
-    found = enforce_required_values(pa.ListArray.from_arrays(pa.array([0, 1, 2]), structs), field)
+    found = require_values(pa.ListArray.from_arrays(pa.array([0, 1, 2]), structs), field, "write")
     assert (found.type, found.to_pylist()) == (field.type, [[None], [None]])
     assert found.values.field(0).null_count == 0
 
@@ -125,7 +125,7 @@ def test_a_map_whose_values_are_required_says_so_in_its_own_type() -> None:
     # Arrow takes the types for equal, and its Parquet writer crashes with UUIDs of the other one.
     field = pa.field("x", pa.map_(pa.string(), pa.field("value", pa.uuid(), nullable=False)))
     ids = pa.array([[("a", b"x" * 16)]], pa.map_(pa.string(), pa.binary(16)))
-    found = enforce_required_values(ids.cast(pa.map_(pa.string(), pa.uuid())), field)
+    found = require_values(ids.cast(pa.map_(pa.string(), pa.uuid())), field, "write")
     assert not found.type.item_field.nullable
 
 
@@ -134,7 +134,7 @@ def test_what_a_null_list_or_a_slice_leaves_out_is_not_looked_at() -> None:
     lists = pa.ListArray.from_arrays(
         pa.array([0, 1, 2, 4]), pa.array([None, None, 3, 4]), mask=pa.array([False, True, False])
     )
-    found = enforce_required_values(lists.slice(1), field)
+    found = require_values(lists.slice(1), field, "write")
     assert (found.type, found.to_pylist()) == (field.type, [None, [3, 4]])
     with pytest.raises(InvalidInputError, match=r"x\.element"):
-        enforce_required_values(lists, field)
+        require_values(lists, field, "write")

@@ -11,9 +11,9 @@ import pytest
 
 import lakestate as ls
 from lakestate.errors import InvalidInputError, OperatorError
-from lakestate.runtime.checked_output import checked_output, fitted
+from lakestate.runtime.conform import conform_input, conform_output
+from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.arrow.schema import arrow_type
-from lakestate.tables.runs.layout import conform_columns
 from lakestate.testing.operator_harness import OperatorHarness
 
 INT = pa.int32()
@@ -220,6 +220,6 @@ def test_an_operator_is_not_given_null_for_a_field_that_the_rows_do_not_have() -
     batch = pa.record_batch({"v": pa.array([{"lat": 1.0, "lon": 2.0}], LAT_LON)})
     schema = pa.schema([("v", struct(lat=pa.float64(), height=pa.float64()))])
     with pytest.raises(OperatorError, match="v; found lat; expected lat, height"):
-        fitted(batch, schema, "input of op")
+        conform_input(batch, schema, "input of op")
     with pytest.raises(OperatorError, match="v; found lat, lon; expected lat"):
-        checked_output(batch, pa.schema([("v", struct(lat=pa.float64()))]), "op")
+        conform_output(batch, pa.schema([("v", struct(lat=pa.float64()))]), "op")

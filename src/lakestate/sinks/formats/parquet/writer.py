@@ -22,10 +22,9 @@ from lakestate.sinks.formats.parquet.segment import (
     merge_metadata,
     trailing_footer,
 )
-from lakestate.sinks.formats.required_values import enforce_required_rows
-from lakestate.sinks.formats.row_schema import conformed_rows
 from lakestate.sinks.formats.statistics import FileStatistics
 from lakestate.sinks.formats.writer_state import Piece, PieceKind, PieceNumbers, UntakenBytes, WriterState
+from lakestate.tables.arrow.conform import conform_batch
 
 ROW_GROUP_BYTES_DEFAULT = "128MB"
 KEPT_ROW_BYTES_DEFAULT = "16MB"
@@ -120,7 +119,7 @@ class ParquetBatchBufferingWriter:
     def add_batch_data(self, batch: pa.RecordBatch) -> None:
         """Take rows. Ends the row group when it is large enough."""
         # Now: when the row group ends, the epoch of the rows may be published.
-        batch = enforce_required_rows(conformed_rows(batch, self._schema), self._schema)
+        batch = conform_batch(batch, self._schema, "write to the file")
         if not len(batch):
             return
         self._rows.append(batch)

@@ -19,41 +19,29 @@ import pyarrow.types as is_type
 from lakestate.errors import InvalidInputError
 
 
-def enforce_required_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows, if they have all that a schema of their columns requires.
-
-    >>> required = pa.schema([pa.field("n", pa.int64(), nullable=False)])
-    >>> enforce_required_rows(pa.record_batch({"n": [1, None]}), required)
-    Traceback (most recent call last):
-    lakestate.errors.InvalidInputError: a required column has no value: n; ...
-    """
-    columns = [
-        enforce_required_values(column, field) for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema) if columns else batch
-
-
-def enforce_required_values(column: pa.Array, field: pa.Field, path: str | None = None) -> pa.Array:
+def require_values(column: pa.Array, field: pa.Field, what: str, path: str | None = None) -> pa.Array:
     """The column in the type of a field. Its own may differ in what is required, and in nothing else.
 
     >>> whole = pa.field("tags", pa.list_(pa.field("element", pa.string(), nullable=False)))
-    >>> enforce_required_values(pa.array([["a"], None]), whole).type
+    >>> require_values(pa.array([["a"], None]), whole, "write").type
     ListType(list<element: string not null>)
-    >>> enforce_required_values(pa.array([["a", None]]), whole)
+    >>> require_values(pa.array([["a", None]]), whole, "write")
     Traceback (most recent call last):
-    lakestate.errors.InvalidInputError: a required column has no value: tags.element; ...
+    lakestate.errors.InvalidInputError: write: a required column has no value: tags.element; ...
     """
     path = path or field.name
     if not field.nullable and column.null_count:
         raise InvalidInputError(
-            "a required column has no value",
+            f"{what}: a required column has no value",
             object_name=path,
-            found="null",
-            expected=field.type,
-            action="fill it in before the sink, or make it optional",
+            found=f"{column.null_count} nulls in {len(column)} rows",
+            expected=f"{field.type} not null",
+            action="fill it in first, or make it optional",
         )
-    if _has_gaps(column, field.type):
-        return _fill_gaps(column, field.type, path)
+    if not is_type.is_nested(field.type):
+        return column
+    if _requires_values(field.type) and _has_gaps(column, field.type):
+        return _fill_gaps(column, field.type, what, path)
     return column if _is_exactly(column.type, field.type) else column.cast(field.type)
 
 
@@ -100,6 +88,11 @@ def _inner_fields(given: pa.DataType) -> list[pa.Field]:
     return [given.value_field] if _is_list(given) else []
 
 
+def _requires_values(of_type: pa.DataType) -> bool:
+    """Whether something inside a type is required."""
+    return any(not field.nullable or _requires_values(field.type) for field in _inner_fields(of_type))
+
+
 def _has_gaps(array: pa.Array, of_type: pa.DataType) -> bool:
     """Whether something required below is null, seen or not. Copies nothing."""
     return any(
@@ -118,13 +111,13 @@ def _inner(array: pa.Array, of_type: pa.DataType) -> Iterator[tuple[pa.Array, pa
         yield array.values, of_type.value_field
 
 
-def _fill_gaps(array: pa.Array, of_type: pa.DataType, path: str) -> pa.Array:
+def _fill_gaps(array: pa.Array, of_type: pa.DataType, what: str, path: str) -> pa.Array:
     """The array, made anew of what is seen of it."""
     nulls = array.is_null() if array.null_count else None
     if is_type.is_struct(of_type):
         fields = list(of_type)
         columns = [
-            enforce_required_values(column, field, f"{path}.{field.name}")
+            require_values(column, field, what, f"{path}.{field.name}")
             for column, field in zip(_fill_null_structs(array).flatten(), fields, strict=True)
         ]
         return pa.StructArray.from_arrays(columns, fields=fields, mask=nulls)
@@ -132,11 +125,11 @@ def _fill_gaps(array: pa.Array, of_type: pa.DataType, path: str) -> pa.Array:
         entry = pa.struct([array.type.key_field, array.type.item_field])
         entries = array.cast(pa.list_(entry))
         keys, items = entries.flatten().flatten()
-        keys = enforce_required_values(keys, of_type.key_field, f"{path}.key")
-        items = enforce_required_values(items, of_type.item_field, f"{path}.value")
+        keys = require_values(keys, of_type.key_field, what, f"{path}.key")
+        items = require_values(items, of_type.item_field, what, f"{path}.value")
         return pa.MapArray.from_arrays(_offsets(entries), keys, items, type=of_type, mask=nulls)
     # Leaves out what null lists may still refer to.
-    elements = enforce_required_values(array.flatten(), of_type.value_field, f"{path}.element")
+    elements = require_values(array.flatten(), of_type.value_field, what, f"{path}.element")
     made = pa.LargeListArray if is_type.is_large_list(of_type) else pa.ListArray
     return made.from_arrays(_offsets(array), elements, type=of_type, mask=nulls)
 

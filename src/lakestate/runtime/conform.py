@@ -1,16 +1,16 @@
-"""What an operator yields, against what it declared; and what it is given, against what it needs."""
+"""Rows against declarations: what an operator yields, and what an operator or a sink is given."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError, OperatorError
-from lakestate.tables.arrow.lossless_cast import select_struct_fields
-from lakestate.tables.runs.layout import conform_columns
+from lakestate.tables.arrow.conform import conform_batch
+from lakestate.tables.arrow.struct_fields import select_struct_fields
 
 
-def checked_output(batch: pa.RecordBatch, schema: pa.Schema | None, where: str) -> pa.RecordBatch:
-    """The batch with exactly the declared columns; a cast that loses nothing is done."""
+def conform_output(batch: pa.RecordBatch, schema: pa.Schema | None, where: str) -> pa.RecordBatch:
+    """The batch with exactly the declared columns. Raises OperatorError for any other column."""
     if schema is None:
         raise OperatorError(
             "an operator without output yielded rows",
@@ -26,26 +26,32 @@ def checked_output(batch: pa.RecordBatch, schema: pa.Schema | None, where: str) 
             found=", ".join(extra),
             expected=", ".join(schema.names),
         )
-    return _exactly(batch, schema, f"output of {where}")
+    return _conform(batch, schema, f"output of {where}")
 
 
-def fitted(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatch:
+def conform_input(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatch:
     """The columns of a schema, and the fields of its structs, from a batch that may have more.
 
-    The error names the column that does not fit.
+    Rows that were conformed to the same schema before are handed on as they are.
     """
+    if not batch.schema.equals(schema):
+        batch = _without_other_fields(batch, schema)
+    return _conform(batch, schema, what)
+
+
+def _without_other_fields(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [
         column
         if (place := schema.get_field_index(name)) < 0
         else select_struct_fields(column, schema.field(place).type)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
-    return _exactly(pa.RecordBatch.from_arrays(columns, names=batch.schema.names), schema, what)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def _exactly(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatch:
+def _conform(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatch:
     try:
-        return pa.RecordBatch.from_arrays(conform_columns(batch, list(schema), what), schema=schema)
+        return conform_batch(batch, schema, what)
     except InvalidInputError as cause:
         raise OperatorError(
             cause.summary, object_name=cause.object_name, found=cause.found, expected=cause.expected
