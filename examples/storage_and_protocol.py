@@ -47,7 +47,7 @@ from lakestate.protocol.metadata import (
 )
 from lakestate.protocol.publication import CommitPermit, Published
 from lakestate.protocol.records import GenerationRecord
-from lakestate.protocol.rescale import files_for_range, plan_rescale
+from lakestate.protocol.rescale import clip_files, plan_rescale
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
 from lakestate.protocol.table_types import KEYED
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TaskInfo
@@ -292,7 +292,8 @@ def restore_at_another_parallelism(driver: Driver) -> None:
     for index in range(3):
         task = TaskInfo(driver.job.job_id, "totals", index, 3)
         entries = plan_rescale(task, manifest.operators[0])
-        files = files_for_range(task.key_range, "orders", driver.job.read_subtasks(entries))
+        tables = [stored.table("orders") for stored in driver.job.read_subtasks(entries)]
+        files = clip_files([file for table in tables if table for file in table.files], task.key_range)
         parts = [pq.read_table(io.BytesIO(driver.job.read_verified(file.object_ref))) for file in files]
         users = {user for part in parts for user in _users_of(part, index)}
         read = ", ".join(str(entry.subtask_index) for entry in entries)

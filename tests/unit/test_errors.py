@@ -17,6 +17,7 @@ CODES = {
     "IncompatibleStateError": "incompatible_state",
     "InvalidInputError": "invalid_input",
     "LakestateError": "error",
+    "MisplacedObjectError": "corruption",
     "MissingExtraError": "missing_extra",
     "NotFoundError": "not_found",
     "OperatorError": "operator_failed",
