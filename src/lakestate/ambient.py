@@ -1,4 +1,4 @@
-"""Time and unique names, passed in from outside so that a simulation can decide both."""
+"""The clock and unique names, passed in so that a simulation can control both."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Protocol
 
 
 class Ambient(Protocol):
-    """What a workflow may ask of the world besides its store."""
+    """What a workflow needs from its surroundings besides a store."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
         ...
 
     def new_id(self) -> str:
-        """A name that nobody else will ever be given."""
+        """A name that is never handed out twice."""
         ...
 
 
 class SystemAmbient:
-    """The machine's clock, and random names.
+    """The system clock and random names.
 
     >>> ambient = SystemAmbient()
     >>> len(ambient.new_id()), ambient.new_id() != ambient.new_id()
@@ -32,5 +32,5 @@ class SystemAmbient:
         return time.time_ns() // 1_000_000
 
     def new_id(self) -> str:
-        """80 random bits in hexadecimal: short enough for file names, unique enough for ever."""
+        """80 random bits in hexadecimal: short enough for file names, and unique in practice."""
         return uuid.uuid4().hex[:20]

@@ -1,4 +1,4 @@
-"""Values that people write in configuration: sizes, durations, and where a store is.
+"""Values that users write in configuration: sizes, durations, and the location of a store.
 
 Data only. Nothing here opens a connection; `lakestate.storage.open_store` does.
 """
@@ -46,7 +46,7 @@ _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 
 
 def size_bytes(size: int | str) -> int:
-    """A size as people write it, in bytes.
+    """A size such as `128MB`, in bytes.
 
     >>> size_bytes("128MB"), size_bytes("1.5 KiB"), size_bytes(42)
     (128000000, 1536, 42)
@@ -62,7 +62,7 @@ def size_bytes(size: int | str) -> int:
 
 
 def duration_us(duration: timedelta | str) -> int:
-    """A duration as people write it, in microseconds.
+    """A duration such as `10 seconds`, in microseconds.
 
     >>> duration_us("10 seconds"), duration_us("1.5h"), duration_us(timedelta(minutes=1))
     (10000000, 5400000000, 60000000)
@@ -87,12 +87,12 @@ def _split_quantity(text: object, what: str, example: str) -> tuple[float, str]:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a store keeps trying when the fault may pass (timeouts, 429, 5xx).
+    """How long a store retries after a transient fault (timeouts, 429, 5xx).
 
-    The deadline bounds the whole call, attempts and waits included, unless it is made of many
-    requests: a long transfer or listing that gets on may take longer. Waits double from
-    `backoff_first_ms` to `backoff_max_ms`, each shortened by a random share so that many
-    subtasks that failed together do not come back together.
+    The deadline bounds the whole call, including attempts and waits. A call made of many requests,
+    such as a long transfer or listing, may take longer as long as it makes progress. Waits double
+    from `backoff_first_ms` to `backoff_max_ms`. Each is shortened by a random share, so that
+    subtasks that failed together do not retry together.
     """
 
     deadline_ms: int = 60_000
@@ -106,7 +106,7 @@ class StoreConfig:
     """Where a store is and how to reach it. Picklable; never shows a credential.
 
     `options` are the store's own settings by name (for S3: `endpoint`, `region`,
-    `access_key_id`, `secret_access_key`, …). What is not given comes from the environment.
+    `access_key_id`, `secret_access_key`, …). Anything not given comes from the environment.
 
     >>> StoreConfig("s3://bucket/state", {"region": "eu-west-1", "secret_access_key": "s3cr3t"})
     StoreConfig('s3://bucket/state', options=region, secret_access_key)
@@ -125,7 +125,7 @@ class StoreConfig:
                 action="pass them as options or through the environment",
             )
         if parts.query or parts.fragment:
-            # A signed URL carries its credential in the query.
+            # A signed URL has its credential in the query.
             raise InvalidInputError(
                 "a store URL must not carry a query or a fragment",
                 object_name=f"{parts.scheme}://{parts.netloc}{parts.path}",
@@ -141,5 +141,5 @@ class StoreConfig:
         return hash((self.url, tuple(sorted(self.options.items())), self.retry))
 
     def __reduce__(self) -> tuple[type[StoreConfig], tuple[str, dict[str, str], RetryPolicy]]:
-        # A mapping proxy does not pickle; Spark ships this value to every executor.
+        # A mapping proxy does not pickle, and Spark ships this value to every executor.
         return (StoreConfig, (self.url, dict(self.options), self.retry))

@@ -1,4 +1,4 @@
-"""The one error tree of Lakestate, grouped by what a caller should do.
+"""All errors of Lakestate, grouped by what the caller should do.
 
 Every error has a stable `code`, names the object it is about, and says what was found, what was
 expected and what to do next. All errors pickle, because Spark ships them between processes.
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 
 class LakestateError(Exception):
-    """Base of all errors raised on purpose by Lakestate.
+    """Base of all errors that Lakestate raises on purpose.
 
     >>> error = NotFoundError("no such epoch", object_name="epochs/0000000007.json",
     ...                       found="epochs 1 to 5", action="open one of those")
@@ -50,13 +50,13 @@ class LakestateError(Exception):
 
 
 class ConflictError(LakestateError):
-    """Somebody else changed the object first. Read it again and retry."""
+    """Another writer changed the object first. Read it again and retry."""
 
     code = "conflict"
 
 
 class FencedError(LakestateError):
-    """A higher generation has taken over the job. Stop; nothing more may be written."""
+    """A higher generation has taken over the job. Stop: this driver may write nothing more."""
 
     code = "fenced"
 
@@ -68,13 +68,13 @@ class NotFoundError(LakestateError):
 
 
 class InvalidInputError(LakestateError, ValueError):
-    """What the caller passed can never work. Correct it."""
+    """An argument or setting can never work. Correct it."""
 
     code = "invalid_input"
 
 
 class CorruptionError(LakestateError):
-    """A stored object is not what was written. It is never used."""
+    """A stored object differs from what was written. It is never used."""
 
     code = "corruption"
 
@@ -84,7 +84,7 @@ class MisplacedObjectError(CorruptionError):
 
 
 class IncompatibleStateError(LakestateError):
-    """Stored state and the declared tables do not fit. Migrate, or start another job."""
+    """Stored state and the declared tables do not match. Migrate, or start another job."""
 
     code = "incompatible_state"
 
@@ -92,22 +92,22 @@ class IncompatibleStateError(LakestateError):
 class StorageUnavailableError(LakestateError):
     """The store did not answer in time. Try later.
 
-    A conditional write has changed nothing; an idempotent one may have, and can be repeated.
+    A conditional write has changed nothing. An idempotent write may have, and can be repeated.
     """
 
     code = "storage_unavailable"
 
 
 class OutcomeUnknownError(LakestateError):
-    """A write was sent and its answer lost. It may or may not have happened: look first."""
+    """A write was sent and its answer was lost. It may or may not have happened: check before acting."""
 
     code = "outcome_unknown"
 
 
 class OperatorError(LakestateError):
-    """Code of an operator or a sink raised, or yielded what it may not. The epoch is not published.
+    """The code of an operator or sink raised, or yielded rows it may not. The epoch is not published.
 
-    What was raised is the cause, with its own traceback.
+    The original exception is the cause, with its own traceback.
     """
 
     code = "operator_failed"

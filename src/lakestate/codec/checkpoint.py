@@ -1,7 +1,7 @@
-"""Subtask metadata and manifests between frozen values and stored bytes.
+"""Encodes and decodes manifests and subtask metadata.
 
-These are the only two kinds of Protobuf objects in a job. Whoever has bytes of one calls
-`decode_manifest` or `decode_subtask` at once and holds frozen values from there on.
+These are the only two kinds of Protobuf objects in a job. Callers decode bytes immediately and work
+with frozen values from then on.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, object_name: str, job_id: str) -> Manifest:
-    """The manifest in an object's bytes. Raises an error that names the object otherwise."""
+    """The manifest in an object's bytes. Errors name the object."""
     message = parse(checkpoint_pb2.Manifest(), data, object_name, MANIFEST)
     version = require_format(message.format, MANIFEST, object_name)
     _check_job(message.job_id, job_id, MANIFEST, object_name)
@@ -91,7 +91,7 @@ def encode_subtask(metadata: SubtaskMetadata) -> bytes:
 
 
 def decode_subtask(data: bytes, object_name: str, job_id: str) -> SubtaskMetadata:
-    """The subtask metadata in an object's bytes. Raises an error that names the object otherwise."""
+    """The subtask metadata in an object's bytes. Errors name the object."""
     message = parse(checkpoint_pb2.SubtaskCheckpointMetadata(), data, object_name, SUBTASK)
     version = require_format(message.format, SUBTASK, object_name)
     _check_job(message.job_id, job_id, SUBTASK, object_name)

@@ -1,4 +1,4 @@
-"""Data file references between frozen values and Protobuf."""
+"""Converts references to data files between frozen values and Protobuf."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def file_ref_message(file: FileRef) -> files_pb2.FileRef:
         blocks=[_block_message(block) for block in file.blocks],
         footer_checksum=file.footer_checksum,
     )
-    # The unknown fields come first, because they may lie inside a range that the next lines fill.
+    # Unknown fields come first, because they may be inside a range that the next lines fill.
     with_unknown_fields(message, file.unknown_fields)
     if file.keys is not None:
         message.keys.MergeFrom(key_range_message(file.keys))

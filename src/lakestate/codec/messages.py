@@ -1,8 +1,8 @@
-"""The rules every Protobuf message is decoded by: strict about damage, gentle about the unknown.
+"""The rules for decoding every Protobuf message: strict about damage, tolerant of unknown fields.
 
-Bytes that do not decode, or decode to something impossible, are a CorruptionError naming the
-object. Fields that this version does not know are kept with the value they were found in, and
-written back with it.
+Bytes that do not decode, or decode to impossible values, raise a CorruptionError that names the
+object. Fields that this version does not know are kept with the value they were found in and written
+back with it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ T = TypeVar("T")
 OBJECT_BYTES_MAX = 1 << 30
 
 UnknownFields = Callable[[Message], bytes]
-"""Gives the encoded fields of a message that this version does not know."""
+"""Returns the encoded fields of a message that this version does not know."""
 
-# Messages whose values have no room for unknown fields: theirs are kept by the value they are in.
+# Values of these messages have no place for unknown fields; the enclosing value keeps them.
 _KEPT_BY_HOLDER = frozenset(
     kind.DESCRIPTOR.full_name
     for kind in (
@@ -69,12 +69,12 @@ def convert(decode: Callable[[M], T], message: M, object_name: str, what: str) -
 
 
 def require_format(version: files_pb2.FormatVersion, kind: str, object_name: str) -> FormatVersion:
-    """The format, if the object is of that kind and this version can read it."""
+    """The format version, if the object has the expected kind and this version can read it."""
     if version.kind != kind:
         raise CorruptionError(
             f"not a {kind}",
             object_name=object_name,
-            found=version.kind or "an object that does not say what it is",
+            found=version.kind or "an object that does not state its kind",
             expected=kind,
         )
     if version.major < 1:
@@ -96,15 +96,15 @@ def require_format(version: files_pb2.FormatVersion, kind: str, object_name: str
 
 
 def format_message(version: FormatVersion, kind: str) -> files_pb2.FormatVersion:
-    """The format to store."""
+    """The format version as Protobuf."""
     return files_pb2.FormatVersion(major=version.major, minor=version.minor, kind=kind)
 
 
 def unknown_fields_reader(root: M) -> UnknownFields:
-    """How to ask any part of `root` for its unknown fields.
+    """A function that returns the unknown fields of any part of `root`.
 
-    Nearly always there are none, and one look at the whole tells: asking each of 10,000 parts
-    would double the time that decoding takes.
+    Almost always there are none, which one check of the whole message shows. Checking each of 10,000
+    parts would double the decoding time.
     """
     known = type(root)()
     known.CopyFrom(root)
@@ -133,14 +133,14 @@ def _forget_known(message: Message) -> None:
 
 
 def with_unknown_fields(message: M, unknown: bytes) -> M:
-    """The message with the fields that were kept for it."""
+    """The message together with the unknown fields that were kept for it."""
     if unknown:
         message.MergeFromString(unknown)
     return message
 
 
 def serialise(message: Message) -> bytes:
-    """The same bytes for the same content, every time; refused if they could not be read again."""
+    """Serialise deterministically. Refuses a message too large to be read again."""
     size_bytes = message.ByteSize()
     if size_bytes > OBJECT_BYTES_MAX:
         raise InvalidInputError(
@@ -148,6 +148,6 @@ def serialise(message: Message) -> bytes:
             object_name=message.DESCRIPTOR.name,
             found=f"{size_bytes:,} bytes",
             expected=f"at most {OBJECT_BYTES_MAX:,}",
-            action="let compaction keep up: it is files that metadata grows with",
+            action="let compaction keep up: metadata grows with the number of files",
         )
     return message.SerializeToString(deterministic=True)

@@ -1,7 +1,7 @@
-"""What decoding MessagePack or JSON may raise when the bytes are not what they should be.
+"""The errors that decoding untrusted MessagePack or JSON may raise.
 
-Besides its own errors msgspec lets through invalid UTF-8 and numbers out of range as Python raises
-them, and nesting that is deeper than the stack. None of them may leave the decoder that met it.
+Besides its own errors, msgspec passes on Python's errors for invalid UTF-8, for numbers out of range
+and for nesting deeper than the stack. A decoder must catch all of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which subtask owns a routing key. Pure.
 
-The unsigned 64-bit space is cut by its upper 32 bits, so that the same arithmetic works in
-Python, in NumPy and in Spark SQL, whose integers are signed and have no unsigned division.
+The unsigned 64-bit space is divided by its upper 32 bits, so that the same arithmetic works in
+Python, NumPy and Spark SQL, whose integers are signed and have no unsigned division.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def subtask_of(routing_key: int, parallelism: int) -> int:
 
 
 def subtask_sql(routing_key: str, parallelism: int) -> str:
-    """The same in Spark SQL, over an expression for the (signed) routing key.
+    """`subtask_of` in Spark SQL, over an expression for the (signed) routing key.
 
     >>> subtask_sql("xxhash64(user)", 4)
     'cast(shiftright(shiftrightunsigned(xxhash64(user), 32) * 4L, 32) as int)'

@@ -1,7 +1,7 @@
-"""The rule for names that users choose: job, operator, table, tag.
+"""The rules for names that users choose: jobs, operators, tables, tags. Pure.
 
-A name becomes part of an object path on every store, so it is checked once, here, before
-anything is written. Pure.
+A name becomes part of an object path on every store, so it is checked here before anything is
+written.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from lakestate.errors import InvalidInputError
 
 NAME_CHARS_MAX = 128
 
-# No slash and no leading dot, so a name can never leave its folder; no character that a store,
-# a URL or a shell would change.
+# No slash and no leading dot, so that a name cannot leave its folder; no character that a store, a
+# URL or a shell would change.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
-# The folder of operator `a-0.metadata` would have the name of the metadata object of operator `a`,
-# subtask 0, and a file system has room for one of them.
+# The folder of operator `a-0.metadata` would have the same name as the metadata object of operator
+# `a`, subtask 0, and a file system cannot hold both.
 _TAKEN_ENDINGS = {"operator": ".metadata"}
 
 
 def require_name(kind: str, name: str) -> str:
-    """The name itself, if it may be used for a `kind` of thing.
+    """The name itself, if it is valid for this kind of thing.
 
     >>> require_name("operator", "totals-v2")
     'totals-v2'
@@ -43,7 +43,7 @@ def require_name(kind: str, name: str) -> str:
         raise InvalidInputError(
             f"not a valid {kind} name",
             object_name=_abbreviation(name),
-            expected=f"another ending than {ending!r}, which metadata objects have",
+            expected=f"an ending other than {ending!r}, which metadata objects have",
             action=f"choose another {kind} name",
         )
     return name

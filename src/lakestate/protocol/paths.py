@@ -1,7 +1,7 @@
-"""Every object name of a job, built and recognised in one place. Pure.
+"""Builds and parses every object name of a job. Pure.
 
-Data files carry a unique id; manifests and metadata objects are created only where none is, and
-take a suffix where one is. No name is ever used for two contents.
+Data files have a unique id. Manifests and metadata objects are only ever created, under a name with a
+suffix if the plain name is taken. No name is ever used for two contents.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TAGS = "tags/"
 
 
 class ObjectKind(Enum):
-    """What an object of a job is, told from its name."""
+    """What an object of a job is, according to its name."""
 
     FENCE = "fence"
     BOUNDARY = "retention boundary"
@@ -36,7 +36,7 @@ class ObjectKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectName:
-    """A recognised name: its kind, and the epoch it belongs to where it has one."""
+    """A parsed name: its kind, and its epoch if it has one."""
 
     path: str
     kind: ObjectKind
@@ -65,11 +65,11 @@ class Paths:
         return self.job_id
 
     def epoch_record(self, epoch: Epoch) -> str:
-        """The record whose creation publishes the epoch. Padded, so that a listing is in order."""
+        """The record whose creation publishes the epoch. Zero-padded, so that listings are in order."""
         return f"{EPOCH_RECORDS}{epoch:010d}.json"
 
     def manifest(self, epoch: Epoch, attempt: str | None = None) -> str:
-        """A manifest of the epoch. Further attempts get a suffix; the epoch record names the true one."""
+        """A manifest of the epoch. Further attempts get a suffix; the epoch record names the valid one."""
         return f"{CHECKPOINTS}{epoch:d}/manifest{_suffix(attempt)}.pb"
 
     def commit_marker(self, epoch: Epoch) -> str:
@@ -98,7 +98,7 @@ def _suffix(attempt: str | None) -> str:
     return "" if attempt is None else f".{attempt}"
 
 
-# Exactly as we write it: `checkpoints/007/` is somebody else's, and is not ours to delete.
+# Exactly as we write it: `checkpoints/007/` is not ours, so it must not be deleted.
 _EPOCH_FOLDER = "checkpoints/([1-9][0-9]{0,9})"
 _PATTERNS = (
     (re.compile(r"epochs/([0-9]{10})\.json"), ObjectKind.EPOCH_RECORD),
@@ -110,7 +110,7 @@ _PATTERNS = (
 
 
 def parse_object_name(path: str) -> ObjectName:
-    """What the object at a path below the job's root is.
+    """Kind and epoch of the object at a path below the job's root.
 
     >>> name = parse_object_name("checkpoints/12/operator-op/users-0-a1.parquet")
     >>> name.kind, name.epoch

@@ -1,6 +1,6 @@
-"""May this driver publish an epoch, and what does the answer of the store mean? Pure.
+"""Decides whether a driver may publish an epoch, and what the store's answer means. Pure.
 
-Publishing is one act: creating the epoch record. Only a decision in this module or in `resolve`
+Publishing is a single act: creating the epoch record. Only a decision in this module or in `resolve`
 hands out a `CommitPermit`, and nothing commits a sink without one.
 """
 
@@ -44,12 +44,12 @@ class CommitPermit:
 
 @dataclass(frozen=True, slots=True)
 class MayPublish:
-    """The fence is still ours: go on and create the epoch record."""
+    """The fence is still ours: create the epoch record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A higher generation has the job: stop and change nothing more."""
+    """A higher generation owns the job: stop and change nothing more."""
 
     by: Generation
 
@@ -63,9 +63,9 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Another manifest was published for this epoch, and it stands.
+    """Another manifest was published for this epoch, and it is the valid one.
 
-    Our work is thrown away; the job starts again from that manifest, offsets included.
+    Our work is discarded. The job starts again from that manifest, including its offsets.
     """
 
     record: EpochRecord
@@ -73,17 +73,17 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """We created the record of an epoch that had been published and collected long ago.
+    """We created the record of an epoch that was published and collected long ago.
 
-    Only a driver that slept through many epochs sees this. The record is void, because it is
-    older than the retention boundary; nothing may be committed.
+    Only a driver that was suspended for many epochs sees this. The record is void, because it is
+    older than the retention boundary, and nothing may be committed.
     """
 
     oldest: Epoch
 
 
 def decide_to_publish(claim: GenerationRecord, fence: GenerationRecord) -> MayPublish | Fenced:
-    """Decide from the fence, read again just before publishing."""
+    """Decide from the fence, which is read again just before publishing."""
     if fence.generation > claim.generation or fence.claim_id != claim.claim_id:
         return Fenced(fence.generation)
     return MayPublish()
@@ -92,10 +92,10 @@ def decide_to_publish(claim: GenerationRecord, fence: GenerationRecord) -> MayPu
 def decide_publication(
     ours: EpochRecord, existing: EpochRecord | None, boundary: BoundaryRecord | None
 ) -> Published | Superseded | Fenced | Collected:
-    """Decide from what the creation of the epoch record answered.
+    """Decide from the result of creating the epoch record.
 
-    `existing` is None if it was created, and otherwise what is there. `boundary` was read
-    after the creation.
+    `existing` is None if the record was created, and otherwise the existing record. `boundary` is
+    read after the creation.
     """
     if existing is None or existing.manifest == ours.manifest:
         if boundary is not None and boundary.oldest > ours.epoch:
@@ -107,5 +107,5 @@ def decide_publication(
 
 
 def replay_permit(record: EpochRecord) -> CommitPermit:
-    """The permit to commit again what a published epoch may not have committed."""
+    """The permit to commit a published epoch again, because its commit may be incomplete."""
     return CommitPermit(record, _ISSUER)

@@ -1,8 +1,8 @@
 """The JSON records of a job: fence, epoch records, commit markers, tags, retention boundary. Pure.
 
-A record says what it is and whom it belongs to, and carries a check of its own bytes. Decoding
-is strict: the bytes must be exactly what `encode` would write, so a flipped bit, a truncation or
-a record that was put in another's place is found and named, never half-read.
+A record states its kind and its job, and carries a checksum of its own bytes. Decoding is strict: the
+bytes must be exactly what `encode` writes, so a flipped bit, a truncation or a record in the wrong
+place is detected and reported by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECORD_FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What all records share: a kind, a job, and a strict encoding."""
+    """The common part of all records: a kind, a job, and a strict encoding."""
 
     kind: ClassVar[str]
     job_id: str
@@ -114,7 +114,7 @@ class TagRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class BoundaryRecord(Record):
-    """The oldest epoch that may still be opened without a tag. Only ever advances."""
+    """The oldest epoch that can be opened without a tag. It only ever advances."""
 
     kind = "boundary"
     oldest: Epoch

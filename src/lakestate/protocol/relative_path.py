@@ -1,4 +1,4 @@
-"""The rule for paths read from metadata: they stay below the job's root. Pure."""
+"""The rule for paths read from metadata: they must stay below the job's root. Pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import re
 from lakestate.errors import InvalidInputError
 
 PATH_BYTES_MAX = 900
-# No character is longer than four bytes, so nearly no path has to be encoded to be measured.
+# No character is longer than four bytes, so almost no path has to be encoded to be measured.
 _CHARS_SAFE = PATH_BYTES_MAX // 4
 PART_BYTES_MAX = 255
 _PART_CHARS_SAFE = PART_BYTES_MAX // 4
-# The last is where a store keeps what is not an object: other people's uploads, locks.
+# The last is where a store keeps everything that is not an object: uploads, locks.
 _FORBIDDEN_PARTS = frozenset(("", ".", "..", ".lakestate"))
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f\\\ud800-\udfff]+")
 
 
 def require_relative_path(path: str) -> str:
-    """The path itself, if it names something below the root it will be joined to.
+    """The path itself, if it names an object below the root that it will be joined to.
 
     >>> require_relative_path("checkpoints/3/manifest.pb")
     'checkpoints/3/manifest.pb'

@@ -1,18 +1,18 @@
-"""What a starting driver does, as one table from observed facts to a decision. Pure and total.
+"""Decides what a starting driver does, as one table from observed facts to a decision. Pure and total.
 
 | newest epoch record | its manifest | its marker | decision |
 |---|---|---|---|
 | none, nothing ever collected | – | – | `StartFresh` |
-| none, but a retention boundary | – | – | `Refuse`: an epoch was published, and its record is gone |
-| any, and the epoch after it has a marker but no record | any | any | `Refuse`: that record is gone |
+| none, but a retention boundary | – | – | `Refuse`: an epoch was published, and its record is missing |
+| any, and the epoch after it has a marker but no record | any | any | `Refuse`: that record is missing |
 | by a higher generation | any | any | `Fenced` |
-| readable | intact | there | `Resume` |
+| readable | intact | present | `Resume` |
 | readable | intact | missing | `ReplayCommit`, then resume |
 | readable | missing or corrupt | any | `Refuse`, offering the newest good epoch |
 | unreadable | – | – | `Refuse`, offering the newest good epoch |
 
-A damaged newest epoch is never skipped silently: output of that epoch may be committed, and
-starting from an older one would write it again.
+A damaged newest epoch is never skipped silently: its output may be committed, and starting from an
+older epoch would write that output again.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ class ObservedEpoch:
 
     @property
     def damage(self) -> Damaged | None:
-        """The first thing that keeps this epoch from being restored, or None."""
+        """The first damage that prevents this epoch from being restored, or None."""
         return self.record if isinstance(self.record, Damaged) else self.manifest_damage
 
 
 @dataclass(frozen=True, slots=True)
 class StartFresh:
-    """Nothing was ever published: begin with empty state."""
+    """Nothing was ever published: start with empty state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Go on after this epoch."""
+    """Continue after this epoch."""
 
     record: EpochRecord
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayCommit:
-    """Finish this epoch's commit first, then go on after it."""
+    """Finish this epoch's commit, then continue after it."""
 
     permit: CommitPermit
 
@@ -75,7 +75,7 @@ class ReplayCommit:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The newest epoch cannot be used. A person decides whether to go back to another."""
+    """The newest epoch cannot be used. A person must decide whether to go back to an older one."""
 
     epoch: Epoch
     damage: Damaged
@@ -93,10 +93,10 @@ def decide_recovery(
 ) -> Resolution:
     """Decide from the epochs at or after the boundary that were found, newest first.
 
-    Only the newest is needed while it is good. If it is damaged, `observed` should hold the
-    older ones too, so that the newest good one can be offered. `lost` is the epoch after the
-    newest and the name of its record, if its commit marker is there and the record is not: going
-    on from the newest would write output again that is committed.
+    Only the newest is needed while it is intact. If it is damaged, `observed` should contain the
+    older ones too, so that the newest good one can be offered. `lost` is the epoch after the newest
+    and the name of its record, if its commit marker exists but the record does not: continuing after
+    the newest would write committed output again.
     """
     newest = observed[0] if observed else None
     if (
@@ -108,7 +108,7 @@ def decide_recovery(
     good = next((epoch.epoch for epoch in observed if epoch.damage is None), None)
     if lost is not None:
         epoch, name = lost
-        return Refuse(epoch, Damaged(name, "its commit marker is there, and the record is gone"), good)
+        return Refuse(epoch, Damaged(name, "its commit marker exists, but the record is missing"), good)
     if newest is None:
         return StartFresh() if boundary is None else _refuse_lost_boundary(boundary)
     if isinstance(newest.record, Damaged):
@@ -121,7 +121,9 @@ def decide_recovery(
 
 
 def _refuse_lost_boundary(boundary: BoundaryRecord) -> Refuse:
-    # The boundary only ever moves to a published epoch. Starting fresh would write all output again.
+    # The boundary is always a published epoch. Starting fresh would write all output again.
     paths = Paths(boundary.job_id)
     missing = f"{paths.root}/{paths.epoch_record(boundary.oldest)}"
-    return Refuse(boundary.oldest, Damaged(missing, "the retention boundary names it, and it is gone"), None)
+    return Refuse(
+        boundary.oldest, Damaged(missing, "the retention boundary names it, but it is missing"), None
+    )

@@ -1,9 +1,9 @@
-"""Which epochs are kept, and which objects may be deleted. Pure.
+"""Decides which epochs are kept and which objects may be deleted. Pure.
 
-Two decisions, with a durable act between them: `next_boundary` says how far the boundary may
-advance; once the advanced boundary is stored and the tags are read again, `plan_retention`
-classifies every object before anything is deleted. It fails closed: if a tag or the metadata of
-any retained epoch cannot be read, nothing is deleted.
+Two decisions, with a durable act between them: `next_boundary` says how far the boundary may advance.
+Once the advanced boundary is stored and the tags are read again, `plan_retention` classifies every
+object before anything is deleted. It fails closed: if a tag or the metadata of any retained epoch
+cannot be read, nothing is deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakestate.protocol.values import Epoch
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """How many of the newest epochs stay restorable without a tag."""
+    """How many of the newest epochs can be restored without a tag."""
 
     keep_epochs: int = 10
 
@@ -32,9 +32,9 @@ class RetentionPolicy:
 class RetentionFacts:
     """What was observed after the boundary was stored.
 
-    `references` gives, for each retained epoch, every object that restoring it needs, or the
-    damage that keeps us from knowing. `unread_tags` are tags of which nobody knows what they keep.
-    `spared` are objects that nothing refers to yet, and that an epoch in flight may refer to.
+    `references` gives, for each retained epoch, every object that restoring it needs, or the damage
+    that prevents us from knowing. `unread_tags` are tags that could not be read, so what they keep is
+    unknown. `spared` are objects that nothing refers to yet but an epoch in flight may.
     """
 
     boundary: Epoch
@@ -47,13 +47,13 @@ class RetentionFacts:
 
     @property
     def retained(self) -> frozenset[Epoch]:
-        """The epochs that must stay restorable."""
+        """The epochs that must remain restorable."""
         return frozenset(e for e in self.published if e >= self.boundary or e in self.tagged)
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """What to delete, in order: first what makes an epoch openable, then what it needed."""
+    """What to delete, in order: first the records that make epochs accessible, then what they needed."""
 
     boundary: Epoch
     delete_first: tuple[str, ...]
@@ -64,7 +64,7 @@ class RetentionPlan:
 
 @dataclass(frozen=True, slots=True)
 class RetentionRefused:
-    """Something that must be known cannot be read, or nothing would remain: nothing is deleted."""
+    """A required object cannot be read, or no epoch would remain. Nothing is deleted."""
 
     damages: tuple[Damaged, ...]
 
@@ -81,10 +81,10 @@ def next_boundary(
     policy: RetentionPolicy,
     in_flight: Epoch | None = None,
 ) -> Epoch | None:
-    """The boundary to advance to, or None if it stays where it is.
+    """The boundary to advance to, or None if it stays.
 
-    It never passes `in_flight`, the oldest epoch that files are named after to which no manifest
-    refers yet: a merge that takes many epochs would be collected just before it is swapped in.
+    It never passes `in_flight`, the oldest epoch with files that no manifest refers to yet: otherwise a
+    merge that takes many epochs would be collected just before it is swapped in.
 
     >>> next_boundary(None, [Epoch(n) for n in range(1, 6)], RetentionPolicy(keep_epochs=2))
     Epoch(4)
@@ -94,17 +94,17 @@ def next_boundary(
         return None
     wanted = newest_first[policy.keep_epochs - 1]
     if in_flight is not None and in_flight < wanted:
-        # Down to a published epoch, because the boundary is always one.
+        # Back to a published epoch, because the boundary is always one.
         wanted = max((epoch for epoch in newest_first if epoch <= in_flight), default=newest_first[-1])
     return wanted if current is None or wanted > current else None
 
 
 def plan_retention(facts: RetentionFacts) -> RetentionPlan | RetentionRefused:
-    """Classify every object, then say what may go.
+    """Classify every object, then decide what to delete.
 
-    An object is deleted only if its epoch lies before the boundary and no retained epoch needs
-    it. So an object of an epoch in flight, or of an attempt that still may be swapped in, is
-    never touched, and neither is anything whose name is not ours.
+    An object is deleted only if its epoch is before the boundary and no retained epoch needs it. An
+    object of an epoch in flight, or of an attempt that may still be swapped in, is never touched, and
+    neither is anything whose name is not ours.
     """
     damages = [
         known

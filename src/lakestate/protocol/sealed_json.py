@@ -1,4 +1,4 @@
-"""Small JSON objects that carry a checksum of their own. Pure.
+"""Small JSON objects that carry their own checksum. Pure.
 
 Reading is strict: the bytes must be exactly what `seal` writes.
 """
@@ -24,7 +24,7 @@ def seal(body: Mapping[str, object]) -> bytes:
 
 
 def unseal(data: bytes, object_name: str) -> dict[str, Any]:
-    """The body of exactly such bytes, or CorruptionError naming the object."""
+    """The body of bytes that `seal` wrote. Raises CorruptionError, naming the object, for any other bytes."""
     if len(data) > RECORD_BYTES_MAX:
         raise CorruptionError(
             "record is too large",

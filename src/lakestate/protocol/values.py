@@ -1,4 +1,4 @@
-"""The small frozen values that every other part speaks in. Pure; validated where they are made."""
+"""The small frozen values that all other parts use. Pure; validated when they are created."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ GENERATION_MAX = 2**63 - 1
 
 
 def _is_integer(number: object) -> bool:
-    # A fraction would be cut off silently, and a truth value is never meant.
+    # A fraction would be truncated silently, and a boolean is always a mistake.
     return hasattr(number, "__index__") and not isinstance(number, bool)
 
 
 class Epoch(int):
-    """One micro-batch, one checkpoint. The first is 1; Spark's batch id plus one.
+    """One micro-batch, one checkpoint: Spark's batch id plus one. The first is 1.
 
     >>> Epoch(7).next(), Epoch.of_batch(0)
     (Epoch(8), Epoch(1))
@@ -82,7 +82,7 @@ FIRST_GENERATION = Generation(1)
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """Who a subtask is.
+    """The identity of a subtask.
 
     >>> TaskInfo("job", "op", subtask_index=1, parallelism=2).key_range.last == 2**64 - 1
     True
@@ -112,7 +112,7 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """A stored object and what its bytes must be. The path is relative to the job's root."""
+    """A stored object with the size and checksum of its bytes. The path is relative to the job's root."""
 
     path: str
     size_bytes: int
@@ -132,7 +132,7 @@ class TimeRange:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One row group of a data file, so that it can be fetched and verified alone."""
+    """One row group of a data file, which can be fetched and verified on its own."""
 
     start: int
     length: int
@@ -144,11 +144,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
-    """One immutable data file, and the part of it that counts.
+    """One immutable data file, and the part of it that is valid.
 
-    `keys` and `times` are what the file holds. `valid_keys` and `valid_from_us` say which of
-    its rows belong to whoever holds the reference: after rescaling two subtasks refer to one
-    file, and when one of them has compacted its half, the other must not bring it back.
+    `keys` and `times` are what the file holds. `valid_keys` and `valid_from_us` say which of its rows
+    belong to the holder of the reference: after rescaling, two subtasks refer to one file, and once
+    one of them has compacted its half, the other must not bring those rows back.
     """
 
     path: str
@@ -166,7 +166,7 @@ class FileRef:
     valid_keys: KeyRange = ALL_KEYS
     valid_from_us: int | None = None
     blocks: tuple[Block, ...] = ()
-    """The row groups, if there are several. What follows the last is the footer."""
+    """The row groups, if there are several. The footer follows the last one."""
     footer_checksum: int = 0
     unknown_fields: bytes = b""
 
@@ -174,7 +174,7 @@ class FileRef:
         require_relative_path(self.path)
 
     def clipped_to(self, keys: KeyRange) -> FileRef | None:
-        """The same file for the holder of `keys`, or None if none of its rows count there."""
+        """The same file for the holder of `keys`, or None if it has no valid rows there."""
         valid = self.valid_keys.intersection(keys)
         if valid is None or (self.keys is not None and not self.keys.overlaps(valid)):
             return None
@@ -182,5 +182,5 @@ class FileRef:
 
     @property
     def object_ref(self) -> ObjectRef:
-        """What the bytes must be."""
+        """Path, size and checksum of the file."""
         return ObjectRef(self.path, self.size_bytes, self.checksum)

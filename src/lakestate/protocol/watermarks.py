@@ -1,8 +1,8 @@
-"""How far event time is complete. Pure.
+"""Computes watermarks: how far event time is complete. Pure.
 
-Each source has a watermark of its own: the latest event time seen, less the delay allowed for rows
-out of order. The job's is the least of them, and never goes back. An epoch works with the watermark
-that the epochs before it left behind, so that all its subtasks agree, also when it runs again.
+Each source has its own watermark: the latest event time seen, minus the delay allowed for rows out of
+order. The job's watermark is the lowest of them and never goes back. An epoch uses the watermark
+computed from earlier epochs, so that all its subtasks agree on it, even when the epoch is run again.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from datetime import UTC, datetime, timedelta
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BELIEVED_FROM_US = (datetime.min.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
 BELIEVED_TO_US = (datetime.max.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
-"""Event times of the years 1 to 9999. Others are left out of `latest_us`: they are mistakes, such as
-milliseconds taken for seconds, and one of them would make all rows after it late."""
+"""Event times from the years 1 to 9999. Others do not count towards `latest_us`: they are mistakes, such
+as milliseconds taken for seconds, and one of them would make all later rows late."""
 
 
 def source_watermark(previous_us: int | None, latest_us: int | None, delay_us: int) -> int | None:
-    """A source's watermark after an epoch whose latest row is of that time; None if it had no row.
+    """A source's watermark after an epoch with this latest event time, which is None without rows.
 
     >>> source_watermark(None, 100, 30), source_watermark(90, 100, 30), source_watermark(90, None, 30)
     (70, 90, 90)
@@ -30,9 +30,9 @@ def source_watermark(previous_us: int | None, latest_us: int | None, delay_us: i
 
 
 def job_watermark(previous_us: int | None, sources_us: Iterable[int | None]) -> int | None:
-    """The watermark of the next epoch, from that of the last and those of the sources with event time.
+    """The watermark of the next epoch, from the last one and those of the sources with event time.
 
-    A source without a row yet holds it back, because its rows may be of any time.
+    A source without rows so far holds it back, because its rows may have any time.
 
     >>> job_watermark(None, [70, 50]), job_watermark(60, [70, 50]), job_watermark(60, [70, None])
     (50, 60, 60)

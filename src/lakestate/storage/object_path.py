@@ -1,7 +1,7 @@
 """Which object paths a store accepts.
 
-The rules are the same for every store, so that a job moves from local files to S3 unchanged.
-They are checked before any I/O: a path read from a manifest can never leave the store's root.
+The rules are the same for every store, so a job can move from local files to S3 unchanged. They
+are checked before any I/O: a path read from a manifest can never leave the store's root.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from urllib.parse import unquote, urlsplit
 from lakestate.errors import InvalidInputError
 
 RESERVED = ".lakestate"
-"""The folder where a store keeps what is not an object yet: temporary files, locks, parts."""
+"""The folder in which a store keeps everything that is not an object: temporary files, locks, parts."""
 
 PATH_BYTES_MAX = 1024
-"""The longest key that S3 takes. A store's own prefix counts too: see `require_key`."""
+"""The longest key that S3 accepts. A store's own prefix counts too: see `require_key`."""
 
 PART_BYTES_MAX = 255
-"""The longest file name that Linux takes."""
+"""The longest file name that Linux accepts."""
 
 _CONTROL = re.compile("[\\x00-\\x1f\\x7f]")
 _SURROGATE = re.compile("[\\ud800-\\udfff]")
@@ -38,7 +38,7 @@ def require_path(path: str) -> str:
 
 
 def require_key(url: str, path: str) -> str:
-    """The path itself, if it may name an object of the store at the URL, whose prefix counts.
+    """The path itself, if it may name an object of the store at the URL, whose prefix counts too.
 
     >>> require_key("s3://bucket/folder", "a.parquet")
     'a.parquet'
@@ -50,7 +50,7 @@ def require_key(url: str, path: str) -> str:
 
 
 def require_prefix(prefix: str) -> str:
-    """The prefix itself, if paths can begin with it. Its last part may be any beginning of a name."""
+    """The prefix itself, if paths can begin with it. Its last part may be incomplete."""
     folders = prefix.split("/")[:-1]
     fault = _text_fault(prefix) or next(filter(None, map(_part_fault, folders)), None)
     if fault is not None:
@@ -67,7 +67,7 @@ def _text_fault(path: str) -> str | None:
     if _CONTROL.search(path):
         return "a control character"
     if _SURROGATE.search(path):
-        return "a lone surrogate, which is not text"
+        return "a lone surrogate, which is not valid text"
     if len(path.encode()) > PATH_BYTES_MAX:
         return f"more than {PATH_BYTES_MAX} bytes"
     return None
@@ -75,7 +75,7 @@ def _text_fault(path: str) -> str | None:
 
 def _part_fault(part: str) -> str | None:
     if part == "":
-        return "an empty part, or a slash at an end"
+        return "an empty part, or a leading or trailing slash"
     if part in (".", ".."):
         return f"the part {part!r}"
     if part == RESERVED:

@@ -1,6 +1,6 @@
-"""From a URL to a store.
+"""Opens the store at a URL.
 
-Each back end is imported only when its scheme is used, so that local files need no client library.
+Each back end is imported only when its scheme is used, so local files need no client library.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Many small requests at once, answered in the order asked; and how a simulation takes the threads away.
+"""Runs many small requests in parallel and returns the answers in order, or runs them sequentially.
 
-The threads live as long as one call, so that nothing has to be closed and a fork is safe.
+Threads live only as long as one call, so nothing has to be closed and forking is safe. A simulation
+runs everything sequentially, because it needs the same order every time.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 THREADS_MAX = 16
-"""A store answers a request in tens of milliseconds; more threads only queue in its client."""
+"""A store answers in tens of milliseconds. More threads would only queue in its client."""
 
 _ONE_AT_A_TIME: ContextVar[bool] = ContextVar("lakestate_one_at_a_time", default=False)
 
 
 class InlineExecutor(Executor):
-    """Runs work at once, in the caller's thread. A crash of the process is not kept in a future.
+    """Runs work immediately, in the caller's thread. Only `Exception`s are kept in the future.
 
     >>> InlineExecutor().submit(max, 3, 5).result()
     5
     """
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Do it now."""
+        """Run the function now."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - a future hands over whatever was raised
+        except Exception as error:  # noqa: BLE001 - a future passes on whatever was raised
             future.set_exception(error)
         return future
 
 
 @contextmanager
 def run_sequentially() -> Iterator[None]:
-    """Inside, this thread of control starts no others: what must be the same every time needs that."""
+    """Start no threads inside this context, so that the order of requests is always the same."""
     token = _ONE_AT_A_TIME.set(True)
     try:
         yield
@@ -60,7 +61,7 @@ def is_sequential() -> bool:
 
 
 def map_in_parallel(fetch: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
-    """The answer for each item. The first error is raised; what has not begun is cancelled."""
+    """The result for each item, in order. Raises the first error and cancels what has not started."""
     if len(items) < 2 or is_sequential():
         return [fetch(item) for item in items]
     with ThreadPoolExecutor(min(THREADS_MAX, len(items)), thread_name_prefix="lakestate-get") as pool:

@@ -1,6 +1,6 @@
-"""What a client library's error text may say to people: short, and without credentials.
+"""Shortens the error text of client libraries and removes credentials from it.
 
-Everything that a library says passes through here before it reaches an error of ours.
+Every text from a library passes through here before it becomes part of one of our errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REASON_CHARS_MAX = 300
 _SECRET_NAME = re.compile(r"key|secret|token|password|credential|sas|service_account", re.IGNORECASE)
 _SECRET_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 _SECRET_CHARS_MIN = 4
-"""Shorter values are not secrets, and blotting them out would make every message unreadable."""
+"""Shorter values are not secrets, and removing them would make every message unreadable."""
 
 _QUERY = re.compile(r"(https?://[^\s?]*)\?\S*")
 _SERVER_ANSWER = re.compile(r"<Code>([^<]*)</Code>(?:.*?<Message>([^<]*)</Message>)?", re.DOTALL)
@@ -27,12 +27,12 @@ _MARKUP = re.compile(r"<[?!/A-Za-z].*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Redaction:
-    """Knows the secrets of one configuration, in order to leave them out."""
+    """Knows the secrets of one configuration and removes them from texts."""
 
     options: Mapping[str, str]
 
     def reason(self, text: str) -> str:
-        """The error text of a library, in one line.
+        """The error text of a library, on one line and without secrets.
 
         >>> Redaction({"secret_access_key": "s3cr3t"}).reason("PUT http://h/b?X-Sig=1 failed: s3cr3t")
         'PUT http://h/b failed: ***'
@@ -53,7 +53,7 @@ class Redaction:
 
 
 def _without_markup(text: str) -> str:
-    # The body of a refusal repeats the signed request, key included; only these two are for people.
+    # The body of a refusal repeats the signed request, including the key. Keep only code and message.
     answer = _SERVER_ANSWER.search(text)
     said = ": ".join(filter(None, answer.groups())) if answer else ""
     return f"{_MARKUP.sub('', text)} {said}"

@@ -1,7 +1,7 @@
-"""Trying again while a fault may pass, within one deadline that begins anew with progress.
+"""Retries transient faults until a deadline, which is extended by progress.
 
-Knows no store: an attempt says by `TransientFault` that it is worth repeating, and whether it may
-have changed something. Clock, sleep and randomness are passed in.
+Independent of any store: an attempt raises `TransientFault` to say that it is worth repeating, and
+whether it may have changed something. Clock, sleep and randomness are passed in.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Applied(Enum):
 
 
 class TransientFault(Exception):  # noqa: N818 - never leaves the storage layer
-    """An attempt failed in a way that may pass. The reason carries no credential."""
+    """An attempt failed for a reason that may be temporary. The reason contains no credential."""
 
     def __init__(self, reason: str, applied: Applied) -> None:
         super().__init__(reason)
@@ -36,7 +36,7 @@ class TransientFault(Exception):  # noqa: N818 - never leaves the storage layer
 
 
 def no_progress() -> int:
-    """How far an attempt of one request has come: nowhere, until it succeeds."""
+    """The progress of a call that is a single request: none until it succeeds."""
     return 0
 
 
@@ -56,11 +56,11 @@ class Retrier:
     def run(
         self, attempt: Callable[[], Answer], object_name: str, progress: Callable[[], int] = no_progress
     ) -> Answer:
-        """The answer of the first attempt that succeeds before the deadline.
+        """The result of the first attempt that succeeds before the deadline.
 
-        `progress` says how far the attempts have come, for work of many requests. Getting further
-        than ever before starts the deadline again; coming to the same place again does not, so
-        that an end is certain.
+        For work made of many requests, `progress` says how far the attempts have come. Getting
+        further than before restarts the deadline. Reaching the same point again does not, so the
+        call always ends.
         """
         deadline_s, waits_s, furthest = self._deadline_s(), self._waits_s(), progress()
         while True:
@@ -79,11 +79,11 @@ class Retrier:
         return self.clock_s() + self.policy.deadline_ms / 1000
 
     def _unavailable(self, object_name: str, reason: str, furthest: int) -> StorageUnavailableError:
-        # After some progress neither the address nor the credentials can be wrong.
+        # After some progress, neither the address nor the credentials can be wrong.
         what, check = (
             ("the store did not answer", "check that the store is reachable and the credentials are valid")
             if furthest == 0
-            else ("the store answered at first, and then did not get on", "check the store and the network")
+            else ("the store answered at first, then stalled: no progress", "check the store and the network")
         )
         return StorageUnavailableError(
             f"{what} within {self.policy.deadline_ms / 1000:g} s",

@@ -1,6 +1,6 @@
-"""Byte ranges: which can be asked for, and whether the whole of one came back.
+"""Byte ranges: which are valid, how they are merged, and whether all bytes arrived.
 
-Pure, and the same for every store: where they disagree about edges, the stricter rule holds.
+Pure, and the same for every store. Where stores disagree about edge cases, the stricter rule applies.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MERGED_GAP_BYTES = 1 << 20
-"""Fetching so many unwanted bytes takes less time than another request."""
+"""Fetching this many unwanted bytes takes less time than another request."""
 
 MERGED_BYTES_MAX = 16 << 20
-"""Neighbours that are longer together are fetched side by side."""
+"""Neighbours that exceed this together are fetched separately, in parallel."""
 
 
 class BeyondEndError(InvalidInputError):
-    """A range is asked for that is not inside the object."""
+    """A requested range is not inside the object."""
 
 
 def check_spans(object_name: str, spans: Sequence[ByteRange]) -> None:
@@ -41,7 +41,7 @@ def require_whole_span(object_name: str, span: ByteRange, data: bytes) -> bytes:
 
 
 def merge_spans(spans: Sequence[ByteRange]) -> list[ByteRange]:
-    """Fewer spans, in order of place, such that each given one lies in one of them.
+    """Fewer spans, ordered by start, such that each given span lies inside one of them.
 
     >>> merge_spans([ByteRange(50, 10), ByteRange(0, 10), ByteRange(9 << 20, 1)])
     [ByteRange(start=0, length=60), ByteRange(start=9437184, length=1)]
@@ -63,7 +63,7 @@ def cut_span(object_name: str, span: ByteRange, fetched: Sequence[tuple[ByteRang
     for place, data in fetched:
         if place.start <= span.start and span.start + span.length <= place.start + place.length:
             first = span.start - place.start
-            # The whole of bytes is themselves: no copy.
+            # Slicing all of a bytes object returns the object itself: no copy.
             return require_whole_span(object_name, span, data[first : first + span.length])
     raise AssertionError(f"{span} lies in none of the merged spans")
 

@@ -1,4 +1,4 @@
-"""The small surface that Lakestate needs from an object store, and the values it speaks.
+"""The small interface that Lakestate needs from an object store, and its values.
 
 Paths are relative to the store's root, with `/` between their parts. Every implementation
 passes `lakestate.testing.StoreContract`. Nothing above this layer knows which store it has.
@@ -15,7 +15,7 @@ Data = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What a store gives to tell one content of an object from another. Opaque."""
+    """An opaque token that distinguishes one content of an object from another."""
 
     token: str
 
@@ -32,7 +32,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """The bytes of an object together with the version that they are."""
+    """The bytes of an object and the version they belong to."""
 
     data: bytes
     version: Version
@@ -40,28 +40,28 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The object did not exist; it does now, with our bytes."""
+    """The object did not exist. It now holds our bytes."""
 
     version: Version
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyExists:
-    """The object was there before us; this is what it holds. Nothing was written."""
+    """The object already existed, with this content. Nothing was written."""
 
     existing: StoredObject
 
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """The object had the expected version; it now holds our bytes."""
+    """The object had the expected version. It now holds our bytes."""
 
     version: Version
 
 
 @dataclass(frozen=True, slots=True)
 class SwapConflict:
-    """The object has another version, or is gone (None). Nothing was written."""
+    """The object has another version, or does not exist (None). Nothing was written."""
 
     existing: StoredObject | None
 
@@ -80,7 +80,7 @@ class ByteRange:
 
 @dataclass(frozen=True, slots=True)
 class UploadId:
-    """One multipart upload, in a form that another process can pick up."""
+    """One multipart upload, in a form that another process can continue."""
 
     path: str
     token: str
@@ -97,40 +97,40 @@ class UploadedPart:
 
 @dataclass(frozen=True, slots=True)
 class DanglingUpload:
-    """An upload that was started and neither completed nor aborted."""
+    """An upload that was started but neither completed nor aborted."""
 
     upload: UploadId
     started_ms: int
 
 
 class MultipartUploads(Protocol):
-    """Uploads that outlive the process that began them. An unfinished one is not visible."""
+    """Uploads that outlive the process that started them. An unfinished upload is not visible."""
 
     part_bytes_min: int
-    """Every part but the last must be at least this long."""
+    """The minimum length of every part except the last."""
 
     def start(self, path: str) -> UploadId:
-        """Begin an upload of the object at the path."""
+        """Start an upload of the object at the path."""
         ...
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
-        """Upload one part. The same number again replaces it."""
+        """Upload one part. Uploading the same number again replaces it."""
         ...
 
     def list_parts(self, upload: UploadId) -> tuple[UploadedPart, ...]:
-        """The parts the store has, by number. Raises NotFoundError if the upload is gone."""
+        """The parts in the store, by number. Raises NotFoundError if the upload does not exist."""
         ...
 
     def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
-        """Make the object visible. Doing it again is success.
+        """Make the object visible. Completing an upload twice succeeds.
 
-        If the upload is gone while the object is there with the size of the parts, it was
-        completed before. Otherwise NotFoundError, or CorruptionError for another size.
+        If the upload no longer exists but the object does, with the size of the parts, it was
+        completed earlier. Otherwise raises NotFoundError, or CorruptionError for another size.
         """
         ...
 
     def abort(self, upload: UploadId) -> None:
-        """Throw the upload away. An upload that is gone already is success."""
+        """Discard the upload. Aborting an upload that no longer exists succeeds."""
         ...
 
     def list_dangling(self, prefix: str = "") -> Iterator[DanglingUpload]:
@@ -140,11 +140,11 @@ class MultipartUploads(Protocol):
 
 @runtime_checkable
 class ObjectStore(Protocol):
-    """Everything Lakestate asks of a store. Thread-safe; pickles as its configuration."""
+    """Everything Lakestate needs from a store. Thread-safe; pickles as its configuration."""
 
     @property
     def url(self) -> str:
-        """The root, for people: it carries no credential."""
+        """The root, for display. It contains no credential."""
         ...
 
     @property
@@ -153,27 +153,27 @@ class ObjectStore(Protocol):
         ...
 
     def put(self, path: str, data: Data) -> ObjectInfo:
-        """Write the object, replacing what was there. Idempotent, and so retried."""
+        """Write the object, replacing any previous content. Idempotent, and therefore retried."""
         ...
 
     def get(self, path: str) -> StoredObject:
-        """The whole object. Raises NotFoundError if there is none."""
+        """The whole object. Raises NotFoundError if it does not exist."""
         ...
 
     def get_range(self, path: str, span: ByteRange) -> bytes:
-        """Exactly the bytes of the span. Raises InvalidInputError if the object ends before."""
+        """Exactly the bytes of the span. Raises InvalidInputError if the object is too short."""
         ...
 
     def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
-        """Several ranges of one object, fetched in parallel, in the order asked."""
+        """Several ranges of one object, fetched in parallel, in the order requested."""
         ...
 
     def get_many(self, paths: Sequence[str]) -> list[StoredObject]:
-        """Several objects, fetched in parallel, in the order asked."""
+        """Several objects, fetched in parallel, in the order requested."""
         ...
 
     def head(self, path: str) -> ObjectInfo:
-        """What the store says about the object. Raises NotFoundError if there is none."""
+        """Size, time and version of the object. Raises NotFoundError if it does not exist."""
         ...
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
@@ -185,11 +185,11 @@ class ObjectStore(Protocol):
         ...
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Delete the objects. One that is gone already is success."""
+        """Delete the objects. Deleting an object that does not exist succeeds."""
         ...
 
     def create(self, path: str, data: Data) -> CreateOutcome:
-        """Write the object only if there is none. Exactly one of many callers is told Created."""
+        """Write the object only if it does not exist. Exactly one of many callers gets `Created`."""
         ...
 
     def compare_and_swap(self, path: str, data: Data, expected: Version) -> SwapOutcome:
@@ -197,5 +197,5 @@ class ObjectStore(Protocol):
         ...
 
     def copy(self, source: str, target: str) -> ObjectInfo:
-        """Copy within the store, on the server where the store can."""
+        """Copy within the store, on the server where the store supports it."""
         ...

@@ -85,7 +85,7 @@ def test_a_change_that_needs_the_lock_of_a_stopped_process_names_it_and_works_on
     holders.append(stopped_holder(STORE_LOCK, str(tmp_path), "generation.json"))
     with pytest.raises(StorageUnavailableError) as raised:
         store.compare_and_swap("generation.json", b"2", before.version)
-    assert f"found process {holders[0].pid}, which is stopped; let it go on" in str(raised.value)
+    assert f"found process {holders[0].pid}, which is stopped; let it continue" in str(raised.value)
     assert store.get("generation.json").data == b"1"
     end(holders[0])
     store.compare_and_swap("generation.json", b"2", before.version)
@@ -105,7 +105,7 @@ def test_a_lock_that_a_running_process_never_lets_go_of_is_waited_for_only_so_lo
     holders.append(process)
     assert process.stdout is not None
     assert process.stdout.readline() == "locked\n"
-    with pytest.raises(StorageUnavailableError, match=rf"found process {process.pid}; let it go on"):
+    with pytest.raises(StorageUnavailableError, match=rf"found process {process.pid}; let it continue"):
         store.delete_many(["object"])
     end(process)
     store.delete_many(["object"])

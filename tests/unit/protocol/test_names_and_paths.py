@@ -101,7 +101,7 @@ def test_bad_names_are_refused_wherever_they_enter(name: str) -> None:
 
 def test_no_operator_has_the_name_of_another_ones_metadata() -> None:
     with pytest.raises(
-        InvalidInputError, match=r"not a valid operator name: 'a-0\.metadata'; .*another ending"
+        InvalidInputError, match=r"not a valid operator name: 'a-0\.metadata'; .*an ending other than"
     ):
         TaskInfo("job", "a-0.metadata")
     assert require_name("table", "a-0.metadata") == "a-0.metadata"

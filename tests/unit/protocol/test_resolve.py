@@ -24,7 +24,7 @@ MINE = Generation(5)
 BROKEN = Damaged("store/job/checkpoints/7/manifest.pb", "it is missing")
 UNREADABLE = Damaged("store/job/epochs/0000000007.json", "it does not match its checksum")
 BOUNDARY = BoundaryRecord("job", Epoch(3), MINE, "change")
-GONE = Damaged("job/epochs/0000000003.json", "the retention boundary names it, and it is gone")
+GONE = Damaged("job/epochs/0000000003.json", "the retention boundary names it, but it is missing")
 
 
 def record(epoch: int, generation: int = 5) -> EpochRecord:

@@ -112,7 +112,7 @@ def test_a_transfer_that_does_not_get_on_is_given_up_with_what_happened() -> Non
 
     with HttpScript(stuck) as server, pytest.raises(StorageUnavailableError) as caught:
         server.store(NEVER_CUT).get("run")
-    assert caught.value.summary == "the store answered at first, and then did not get on within 0.6 s"
+    assert caught.value.summary == "the store answered at first, then stalled: no progress within 0.6 s"
     assert "credentials" not in str(caught.value)
 
 

@@ -104,7 +104,7 @@ class LongWork:
 def test_progress_starts_the_deadline_again() -> None:
     clock = Clock()
     work = LongWork(clock, steps=10)
-    with pytest.raises(StorageUnavailableError, match="did not get on within 30 s"):
+    with pytest.raises(StorageUnavailableError, match="no progress within 30 s"):
         retrier(clock, deadline_ms=30_000).run(work, "object", lambda: work.done)
     assert work.calls == 12
 

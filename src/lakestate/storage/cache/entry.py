@@ -1,8 +1,8 @@
-"""One entry of the run cache on disk: a data file and the sidecar record that vouches for it.
+"""One entry of the run cache on disk: a data file and the record that vouches for it.
 
-Names, records, stamps and file locks; nothing here decides what to keep. An entry's names change
-only under the lock of its stripe; a reader holds a shared lock on the data file itself. Records are
-plain JSON, and one that does not decode counts as absent.
+Names, records, stamps and file locks. Nothing here decides what to keep. An entry's files are created
+and removed only under the lock of its stripe; a reader holds a shared lock on the data file itself.
+Records are plain JSON, and one that does not decode counts as absent.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ DATA_SUFFIX = ".run"
 RECORD_SUFFIX = ".json"
 TEMPORARY_SUFFIX = ".tmp"
 LOCKS_DIRECTORY = "locks"
-# Stripes are only waited for while another key of the same stripe is built, so there are many
-# of them; each is an empty file that exists once it was needed.
+# A process waits for a stripe only while another key of the same stripe is built, so there are many
+# stripes. Each is an empty file, created when it is first needed.
 _STRIPE_DIGITS = 3
 _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a data file looked like when its content was known to be right.
+    """The state of a data file when its content was last known to be correct.
 
-    Any write to a file changes its `ctime`, which no program can set back. The boot id is part of
-    it because nothing is synced: after a power loss the metadata may have survived the content.
+    Any write to a file changes its `ctime`, which no program can set back. The boot id is included
+    because nothing is synced: after a power loss, metadata may survive without the content.
     """
 
     size_bytes: int
@@ -52,7 +52,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class EntryRecord:
-    """The sidecar: whose data this is, its checksum, and when that was last verified."""
+    """The record of an entry: its key, its checksum, and the state in which that was last verified."""
 
     key: str
     checksum: str
@@ -61,7 +61,7 @@ class EntryRecord:
 
 @dataclass(frozen=True, slots=True)
 class EntryFiles:
-    """Where an entry's files are, as strings: `Path` costs more than opening the file."""
+    """The paths of an entry's files, as strings: making a `Path` costs more than opening the file."""
 
     data: str
     record: str
@@ -69,20 +69,20 @@ class EntryFiles:
 
     @classmethod
     def of(cls, directory: str, name: str) -> EntryFiles:
-        """The files of the entry called `name`."""
+        """The files of the entry with this name."""
         base = f"{directory}/{name}"
         lock = f"{directory}/{LOCKS_DIRECTORY}/{name[:_STRIPE_DIGITS]}"
         return cls(base + DATA_SUFFIX, base + RECORD_SUFFIX, lock)
 
 
 def entry_name(key: str) -> str:
-    """The file name of a key. The record repeats the key, so equal names do no harm."""
+    """The file name of a key. The record repeats the key, so a collision does no harm."""
     return xxhash.xxh3_128_hexdigest(key.encode())
 
 
 @cache
 def boot_id() -> str:
-    """This boot of the machine; where that is unknown, this process trusts only its own stamps."""
+    """The id of this boot of the machine. Where it is unknown, a process trusts only its own stamps."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -90,7 +90,7 @@ def boot_id() -> str:
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
-    """The stamp of a file as it is now."""
+    """The stamp of a file in its present state."""
     return Stamp(status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, boot_id())
 
 
@@ -109,7 +109,7 @@ _DECODER = msgspec.json.Decoder(EntryRecord)
 
 
 def decode_record(data: bytes) -> EntryRecord | None:
-    """The record, or None when these bytes are not one."""
+    """The record, or None if the bytes are not one."""
     try:
         return _DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -117,12 +117,12 @@ def decode_record(data: bytes) -> EntryRecord | None:
 
 
 def write_record(files: EntryFiles, record: EntryRecord) -> None:
-    """Write the sidecar in place: half of one does not decode, so it needs no atomic rename."""
+    """Write the record in place. A partial record does not decode, so no atomic rename is needed."""
     Path(files.record).write_bytes(msgspec.json.encode(record))
 
 
 def unlink_if_there(paths: Iterable[str]) -> None:
-    """Remove these names, whichever exist. Readers keep what they have open."""
+    """Remove those of the files that exist. Readers keep what they have open."""
     for path in paths:
         with suppress(FileNotFoundError):
             Path(path).unlink()
@@ -130,9 +130,9 @@ def unlink_if_there(paths: Iterable[str]) -> None:
 
 @contextmanager
 def exclusive_lock(path: str) -> Iterator[int]:
-    """Hold the lock file `path`, waiting for it; gives its descriptor.
+    """Wait for the lock file `path` and hold it; yields its descriptor.
 
-    Building an entry may take long, so there is no other bound than that its builder is not stopped.
+    Building an entry may take long, so the wait ends early only if the builder is stopped.
     """
     descriptor = _open_lock(path)
     try:
@@ -144,7 +144,7 @@ def exclusive_lock(path: str) -> Iterator[int]:
 
 @contextmanager
 def try_lock(path: str) -> Iterator[bool]:
-    """Hold the lock file `path` if nobody does; says whether it is ours."""
+    """Hold the lock file `path` if it is free; yields whether it is held."""
     descriptor = _open_lock(path)
     try:
         yield try_exclusive(descriptor)
@@ -153,7 +153,7 @@ def try_lock(path: str) -> Iterator[bool]:
 
 
 def try_exclusive(descriptor: int) -> bool:
-    """Lock an open file unless somebody holds a lock on it, shared or exclusive."""
+    """Lock an open file unless another process holds a lock on it, shared or exclusive."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -165,12 +165,12 @@ def _open_lock(path: str) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except FileNotFoundError:
-        # A cleaner of temporary directories has removed ours. Nothing in it is needed.
+        # A cleaner of temporary directories has removed ours. Everything in it can be rebuilt.
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
 
 def _release(descriptor: int) -> None:
-    # Unlocked by hand: a process forked meanwhile shares the descriptor and would keep the lock.
+    # Unlock explicitly: a process forked meanwhile shares the descriptor and would keep the lock.
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)

@@ -1,8 +1,8 @@
 """A bounded directory of immutable files, shared by all processes of a host.
 
-It holds local copies of runs: anything in it can be rebuilt, and nothing in it is believed
-without its record (`run_cache_entry`). What to drop is decided in `run_cache_space`. File locks
-are the only coordination, so a process may be killed at any moment.
+It holds local copies of runs: everything in it can be rebuilt, and nothing in it is trusted without
+its record (`entry`). `space` decides what to evict. File locks are the only coordination, so a
+process may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 _UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
-# The order of eviction needs no finer clock, and a hot entry then costs one write per second.
+# Eviction needs no finer clock, and a hot entry then costs at most one write per second.
 _TOUCH_INTERVAL_NS = 1_000_000_000
 _RECORD_BYTES_MAX = 64 * 1024
-# Remembering an entry takes about 300 bytes; forgetting one costs its checksum once more.
+# Remembering an entry takes about 300 bytes; after forgetting one, its checksum is computed again.
 _VERIFIED_MAX = 10_000
 _DESCRIPTORS = "/proc/self/fd"
 _HAS_DESCRIPTOR_PATHS = Path(_DESCRIPTORS).is_dir()
@@ -56,7 +56,7 @@ Build = Callable[[Path], None]
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What the directory holds, and what this process did with it."""
+    """What the directory holds, and how this process has used it."""
 
     entries: int
     size_bytes: int
@@ -66,7 +66,7 @@ class CacheStats:
 
 
 class CachedFile:
-    """An entry in use: it is not evicted before this is closed or collected as garbage."""
+    """An entry in use. It is not evicted until this handle is closed or garbage-collected."""
 
     __slots__ = ("__weakref__", "_descriptor", "_path", "size_bytes")
 
@@ -77,30 +77,30 @@ class CachedFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is, for those who cannot use a map."""
+        """The path of the file, for code that cannot use a memory map."""
         return Path(self._path)
 
     @property
     def identity(self) -> tuple[int, int, int]:
-        """Tells this very content from any other that the entry's name may stand for."""
+        """Distinguishes this content from any other that the entry's name may refer to."""
         status = os.fstat(self._descriptor)
         return status.st_dev, status.st_ino, status.st_ctime_ns
 
     def memory_map(self) -> pa.MemoryMappedFile:
-        """Map the file. What is read from the map stays valid after `close`."""
+        """Map the file. Buffers read from the map stay valid after `close`."""
         if self._descriptor < 0:
             raise InvalidInputError(
                 "the cached file is closed", object_name=self._path, action="open it again"
             )
-        # Through the descriptor, because the name may meanwhile belong to a rebuilt file.
+        # Through the descriptor, because the name may by now belong to a rebuilt file.
         source = f"{_DESCRIPTORS}/{self._descriptor}" if _HAS_DESCRIPTOR_PATHS else self._path
         return pa.memory_map(source)
 
     def close(self) -> None:
-        """Let the entry be evicted. Closing twice is fine."""
+        """Allow the entry to be evicted. Closing twice is allowed."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            # Closed and not unlocked: a forked process that shares the lock goes on holding it.
+            # Close without unlocking: a forked process that shares the lock keeps holding it.
             os.close(descriptor)
 
     def __enter__(self) -> Self:
@@ -156,10 +156,10 @@ class RunCache:
             (directory / LOCKS_DIRECTORY).mkdir(parents=True, exist_ok=True)
 
     def open(self, key: str, build: Build) -> CachedFile:
-        """The file of `key`, from the cache or else made by `build`.
+        """The file of `key`, from the cache or else created by `build`.
 
-        `build` writes to the path it is given, in place, and must not open this cache: others
-        who want the key wait for it. If it fails, nothing is left behind.
+        `build` writes to the given path, in place, and must not open this cache: others that need
+        the key wait for it. If it fails, nothing is left behind.
         """
         files = EntryFiles.of(self._directory, entry_name(key))
         with self._translate_errors():
@@ -167,7 +167,7 @@ class RunCache:
         return file if file is not None else self._open_or_build(files, key, build)
 
     def find(self, key: str) -> CachedFile | None:
-        """The file of `key` if it is there, or None. Waits for somebody who is just building it."""
+        """The file of `key` if it is cached, or None. Waits for a process that is building it."""
         files = EntryFiles.of(self._directory, entry_name(key))
         with self._translate_errors():
             file = self._open_trusted(files, key)
@@ -177,14 +177,14 @@ class RunCache:
                 return self._open_trusted(files, key) or self._open_verified(files, key)
 
     def stats(self) -> CacheStats:
-        """Counts; this scans the directory."""
+        """Counts entries and bytes by scanning the directory."""
         with self._translate_errors():
             held = self._space.occupancy()
         return CacheStats(held.entries, held.size_bytes, self._hits, self._misses, self._evictions)
 
     def _open_or_build(self, files: EntryFiles, key: str, build: Build) -> CachedFile:
         with self._translate_errors(), exclusive_lock(files.lock):
-            # Whoever held the lock before us may have built or verified it.
+            # The previous holder of the lock may have built or verified it.
             file = self._open_trusted(files, key) or self._open_verified(files, key)
             if file is not None:
                 return file
@@ -199,7 +199,7 @@ class RunCache:
             return None
         file = _cached_file(descriptor, files)
         record = _read_record(files)
-        # An entry evicted since we opened it has lost its record, and its `ctime` has changed.
+        # An entry evicted since we opened it has no record any more, and its `ctime` has changed.
         if record is None or record.key != key or record.stamp != stamp_of(os.fstat(descriptor)):
             file.close()
             return None
@@ -212,7 +212,7 @@ class RunCache:
         return file
 
     def _remember(self, files: EntryFiles, stamp: Stamp) -> None:
-        """This process has seen that the content is right."""
+        """Remember that this process has verified the content."""
         with self._lock:
             if len(self._verified) >= _VERIFIED_MAX:
                 self._verified.clear()
@@ -247,9 +247,9 @@ class RunCache:
             raise InvalidInputError("a cached file must be written in place", object_name=key)
         checksum = checksum_of(descriptor)
         full = self._space.publish(temporary, files, os.fstat(descriptor).st_size)
-        # Not atomic, but whoever would evict the entry in between needs the stripe, which is ours.
+        # Not atomic, but evicting the entry in between would need the stripe's lock, which we hold.
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-        # Stamped last: renaming changes the `ctime`.
+        # Stamp last, because renaming changes the `ctime`.
         stamp = stamp_of(os.fstat(descriptor))
         write_record(files, EntryRecord(key, checksum, stamp))
         self._remember(files, stamp)
@@ -262,7 +262,7 @@ class RunCache:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink:
                 return path, descriptor
-            # Taken for a leftover in the moment before it was locked.
+            # Another process took it for a leftover before it was locked.
             os.close(descriptor)
 
     def _sweep(self) -> None:
@@ -292,9 +292,9 @@ class RunCache:
             return StorageUnavailableError(
                 "the disk of the run cache is full",
                 object_name=self._directory,
-                action="free space there, lower the size of the cache, or move it to another disk",
+                action="free some space there, reduce the size of the cache, or move it to another disk",
             )
-        # What else `build` may raise, say from the network, is not about this directory.
+        # Other errors of `build`, for example from the network, do not concern this directory.
         if not str(error.filename or "").startswith(self._directory):
             return None
         kind = InvalidInputError if error.errno in _UNUSABLE else StorageUnavailableError
@@ -302,7 +302,7 @@ class RunCache:
             "the run cache cannot use its directory",
             object_name=self._directory,
             found=error.strerror,
-            action="make it a directory that this user may write to, or configure another",
+            action="make it a directory that this user can write to, or configure another",
         )
 
 
@@ -318,7 +318,7 @@ def _open_shared(files: EntryFiles) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        # It is being published or evicted, by somebody who has the entry's lock file: wait there.
+        # A process that holds the entry's lock file is publishing or evicting it: wait for that lock.
         os.close(descriptor)
         return None
     except BaseException:
@@ -342,16 +342,16 @@ def _read_record(files: EntryFiles) -> EntryRecord | None:
 def _touch(descriptor: int) -> None:
     now_ns = time.time_ns()
     if now_ns - os.fstat(descriptor).st_mtime_ns > _TOUCH_INTERVAL_NS:
-        # On the record and never on the data file, whose `ctime` it would change. Another user's
-        # record cannot be touched; that entry merely looks older than it is.
+        # On the record, never on the data file, whose `ctime` would change. Another user's record
+        # cannot be touched; that entry merely looks older than it is.
         with suppress(PermissionError):
             os.utime(descriptor, ns=(now_ns, now_ns))
 
 
 def _restamp_if_intact(descriptor: int, files: EntryFiles, key: str) -> Stamp | None:
-    """The new stamp of a file whose content is still what its record says, or None."""
+    """Stamp a file again if its content still matches its record; returns the stamp or None."""
     record = _read_record(files)
-    # Taken before reading, so that a write meanwhile does not get the new stamp.
+    # Taken before reading, so that a concurrent write does not get the new stamp.
     stamp = stamp_of(os.fstat(descriptor))
     if record is None or record.key != key or record.stamp.size_bytes != stamp.size_bytes:
         return None

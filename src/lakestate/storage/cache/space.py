@@ -1,8 +1,8 @@
-"""How much the run cache holds, and what goes when that is too much.
+"""How much the run cache holds, and what is evicted when it is full.
 
-A small counter file, shared by all processes, says when to look; only then is the directory
-scanned. The counter may be too high (after a crash) and never too low, so the bound holds.
-Nothing here waits for an entry: what is in use, or being built, is passed over.
+A small counter file, shared by all processes, says when to scan the directory. The counter may be
+too high (after a crash) but never too low, so the bound holds. Nothing here waits for an entry:
+those in use or being built are skipped.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _COUNTER = struct.Struct("<Q")
-# Making room for a sixteenth more than needed means that a full cache is scanned once per
-# sixteenth of it, and not at every insert.
+# Evicting a sixteenth more than needed means that a full cache is scanned once per sixteenth of its
+# size, and not at every insert.
 _ROOM_SHARE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """What is in the directory now."""
+    """What the directory holds now."""
 
     entries: int
     size_bytes: int
@@ -60,10 +60,10 @@ class CacheSpace:
         self._counter = f"{directory}/usage"
 
     def publish(self, temporary: str, files: EntryFiles, size_bytes: int) -> bool:
-        """Give a finished temporary file its name; says whether room must be made now."""
+        """Give a finished temporary file its name; returns whether the cache is over its bound."""
         with exclusive_lock(self._counter) as descriptor:
             total = _read_counter(descriptor)
-            # Counted before it is there: a crash in between leaves the counter high, not low.
+            # Count before renaming: a crash in between leaves the counter too high, not too low.
             if total is not None:
                 total += size_bytes
                 _write_counter(descriptor, total)
@@ -71,9 +71,9 @@ class CacheSpace:
         return total is None or total > self._bytes_max
 
     def make_room(self) -> int:
-        """Remove the least recently used entries until the rest fits; says how many went."""
-        # The lock spans scan, eviction and the new count, because an entry published in between
-        # would be in neither, and the counter too low from then on.
+        """Evict the least recently used entries until the rest fits; returns how many."""
+        # The lock covers scan, eviction and the new count: an entry published in between would be
+        # counted in neither, and the counter would stay too low.
         with exclusive_lock(self._counter) as descriptor:
             residents = list(self._residents())
             total = sum(resident.size_bytes for resident in residents)
@@ -82,12 +82,12 @@ class CacheSpace:
         return len(evicted)
 
     def occupancy(self) -> Occupancy:
-        """Count what is there, without changing it."""
+        """Count the entries without changing anything."""
         sizes = [resident.size_bytes for resident in self._residents()]
         return Occupancy(len(sizes), sum(sizes))
 
     def remove_leftovers(self) -> None:
-        """Remove the temporary files whose owner is dead: the living hold a lock on theirs."""
+        """Remove temporary files without an owner: a running process holds a lock on its own."""
         for entry in os.scandir(self._directory):
             if entry.name.endswith(TEMPORARY_SUFFIX):
                 _unlink_unless_locked(entry.path, (entry.path,))
@@ -115,7 +115,7 @@ class CacheSpace:
                 continue
             name = file_name.removesuffix(DATA_SUFFIX)
             record = found.get(name + RECORD_SUFFIX)
-            # An entry may go or be replaced during the scan; the next scan sees what came of it.
+            # An entry may be removed or replaced during the scan. The next scan sees the result.
             with suppress(FileNotFoundError):
                 used_ns = record.stat().st_mtime_ns if record else 0
                 yield _Resident(name, entry.stat().st_size, used_ns)

@@ -1,6 +1,6 @@
-"""Errors of the operating system, said in our own error tree.
+"""Translates errors of the operating system into our own.
 
-The same error number means another thing when reading than when writing; hence two contexts.
+The same error number means different things when reading and when writing, hence two contexts.
 """
 
 from __future__ import annotations
@@ -55,10 +55,12 @@ def _translation(error: OSError, object_name: str) -> LakestateError:
     if code == errno.ELOOP:
         return symbolic_link_error(object_name)
     if code in _BLOCKED:
-        action = "on local files no object can be below another object"
+        action = "on local files, no object can be below another object"
         return InvalidInputError("the path is blocked", object_name=object_name, found=found, action=action)
     if code in _UNNAMEABLE:
-        return InvalidInputError("the file system refuses the name", object_name=object_name, found=found)
+        return InvalidInputError(
+            "the file system does not accept the name", object_name=object_name, found=found
+        )
     action = "check the disk and try again"
     return StorageUnavailableError(
         "the file system failed", object_name=object_name, found=found, action=action
@@ -66,9 +68,9 @@ def _translation(error: OSError, object_name: str) -> LakestateError:
 
 
 def symbolic_link_error(object_name: str) -> InvalidInputError:
-    """A link may lead out of the root, so none is followed."""
+    """The error for a symbolic link: it may lead out of the root, so none is followed."""
     return InvalidInputError(
         "a symbolic link below the store's root is not followed",
         object_name=object_name,
-        action="make the link the root of the store, or replace it by a directory",
+        action="make the link the root of the store, or replace it with a directory",
     )

@@ -1,7 +1,7 @@
-"""Waiting for a lock on a file, and saying who holds it when it does not come.
+"""Waits for a lock on a file, and names its holder when the wait is in vain.
 
-A process that was stopped (SIGSTOP, a debugger, a frozen container) keeps its locks for as long as it
-lives. Whoever waits for one must not wait for ever without a word.
+A stopped process (SIGSTOP, a debugger, a frozen container) keeps its locks for as long as it exists.
+A process that waits for one must not wait forever in silence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from lakestate.errors import StorageUnavailableError
 
 STOPPED_WAIT_S = 5.0
-"""How long to wait for a holder that is stopped. It may only be stopped for a moment."""
+"""How long to wait for a holder that is stopped. It may be stopped only briefly."""
 
 _POLL_FIRST_S = 0.0005
 _POLL_MAX_S = 0.02
@@ -37,7 +37,7 @@ class LockHolder:
 def lock_exclusively(descriptor: int, path: str, wait_s: float) -> None:
     """Lock an open file, or raise StorageUnavailableError that names the holder.
 
-    It waits for at most `wait_s`, and for a holder that is stopped no longer than `STOPPED_WAIT_S`.
+    Waits at most `wait_s`, and at most `STOPPED_WAIT_S` if the holder is stopped.
     """
     started_s = time.monotonic()
     pause_s = _POLL_FIRST_S
@@ -55,12 +55,12 @@ def lock_exclusively(descriptor: int, path: str, wait_s: float) -> None:
 
 
 def holder_of(descriptor: int) -> LockHolder | None:
-    """Who holds a lock on the file, where the system tells."""
+    """The process that holds a lock on the file, if the system reports it."""
     inode = str(os.fstat(descriptor).st_ino)
     with suppress(OSError):
         for line in _LOCKS.read_text().splitlines():
             fields = line.split()
-            # A line with an arrow is a process that waits.
+            # A line with an arrow is a waiting process.
             if "->" not in fields and len(fields) > 5 and fields[5].rpartition(":")[2] == inode:
                 return LockHolder(int(fields[4]), _is_stopped(int(fields[4])))
     return None
@@ -71,10 +71,10 @@ def _give_up_if_hopeless(descriptor: int, path: str, is_overdue: bool) -> None:
     if not is_overdue and (holder is None or not holder.is_stopped):
         return
     raise StorageUnavailableError(
-        "a lock is held by a process that does not let go of it",
+        "a lock is held by a process that does not release it",
         object_name=path,
-        found="a process that the system does not name" if holder is None else holder,
-        action="let it go on (kill -CONT), or end it (kill -KILL): its locks end with it",
+        found="a process that the system does not identify" if holder is None else holder,
+        action="let it continue (kill -CONT), or end it (kill -KILL), which releases its locks",
     )
 
 

@@ -1,7 +1,7 @@
 """Durable, atomic file operations in one directory tree, safe between processes.
 
-Everything is written under a temporary name, synced, and moved into place in one step, so that a
-kill at any moment leaves the old file or the new one. Knows files and directories, not objects.
+Everything is written under a temporary name, synced, and moved into place in one step, so a kill at
+any moment leaves either the old file or the new one. Knows files and directories, not objects.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from lakestate.storage.store import Data
 
 LOCK_STRIPES = 64
-"""Lock files per tree. Paths that share one only wait for each other's rename."""
+"""Lock files per tree. Paths that share one wait for each other's rename, and for nothing else."""
 
 LOCK_WAIT_S = 60.0
-"""A rename takes milliseconds, on a slow network disk seconds; after this the holder is stuck."""
+"""A rename takes milliseconds, or seconds on a slow network disk. After this, the holder is stuck."""
 
 TEMPORARY_AGE_MIN_S = 60
-"""Younger temporary files are never swept: their owner may not hold its lock yet."""
+"""Younger temporary files are never removed: their owner may not hold the lock yet."""
 
 SWEEP_INTERVAL_S = 600
 DURABLE_FOLDERS_MAX = 10_000
@@ -45,7 +45,7 @@ PUBLISH_ATTEMPTS = 100
 
 @dataclass(frozen=True, slots=True)
 class TemporaryFile:
-    """A file that nobody else sees yet. Its owner holds its lock, so that no sweep removes it."""
+    """A file that is not visible yet. Its owner holds its lock, so no sweep removes it."""
 
     path: Path
     descriptor: int
@@ -68,10 +68,10 @@ class TemporaryFile:
         os.fsync(self.descriptor)
 
     def date_after(self, target: Path) -> None:
-        """Date the file after the one that it is going to replace.
+        """Date the file after the one it is about to replace.
 
-        Inode numbers are reused at once and kernel timestamps tick every few milliseconds, so two
-        contents of one path could otherwise look the same. Versions must not.
+        Inode numbers are reused immediately and kernel timestamps advance every few milliseconds, so
+        two contents of one path could otherwise have the same version.
         """
         try:
             taken_ns = target.lstat().st_mtime_ns
@@ -111,9 +111,9 @@ class FileTree:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Exclude every other process and thread that locks the same name in this tree.
+        """Exclude all other processes and threads that lock the same name in this tree.
 
-        Whoever holds it renames, syncs a folder and lets go. One that does not is named.
+        A holder renames a file, syncs a folder and releases the lock. An error names one that does not.
         """
         folder = self._reserved / "locks"
         self.ensure_folder(folder)
@@ -128,7 +128,7 @@ class FileTree:
             os.close(descriptor)
 
     def publish_replacing(self, temporary: TemporaryFile, target: Path) -> None:
-        """Move the file into place, over whatever is there. The caller holds the path's lock."""
+        """Move the file into place, replacing any existing file. The caller holds the path's lock."""
 
         def move() -> None:
             temporary.date_after(target)
@@ -137,11 +137,11 @@ class FileTree:
         self._publish(move, target)
 
     def publish_new(self, temporary: TemporaryFile, target: Path) -> None:
-        """Move the file into place if there is none, else raise FileExistsError. Needs no lock."""
+        """Move the file into place, or raise FileExistsError if there is one. Needs no lock."""
         self._publish(lambda: target.hardlink_to(temporary.path), target)
 
     def publish_in_existing(self, temporary: TemporaryFile, target: Path) -> None:
-        """Like `publish_replacing`, but raise FileNotFoundError if the folder is gone."""
+        """Like `publish_replacing`, but raise FileNotFoundError if the folder does not exist."""
         temporary.date_after(target)
         temporary.path.replace(target)
         _sync_published(target)
@@ -159,7 +159,7 @@ class FileTree:
         self._publish(lambda: folder.rename(target), target)
 
     def discard_folder(self, folder: Path) -> None:
-        """Remove a folder so that nobody sees half of it. One that is gone is success."""
+        """Remove a folder in one visible step. Removing a folder that does not exist succeeds."""
         rubbish = self._temporary_path()
         with suppress(FileNotFoundError):
             folder.rename(rubbish)
@@ -167,12 +167,12 @@ class FileTree:
         shutil.rmtree(rubbish, ignore_errors=True)
 
     def remove(self, target: Path) -> None:
-        """Remove a file; one that is not there is success. Not durable before `prune`."""
+        """Remove a file. Removing one that does not exist succeeds. Not durable before `prune`."""
         with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             target.unlink()
 
     def prune(self, folder: Path) -> None:
-        """Remove the folder and those above it as long as they are empty; make that durable."""
+        """Remove the folder and its parents as long as they are empty, and make that durable."""
         while folder != self.root:
             try:
                 folder.rmdir()
@@ -187,10 +187,10 @@ class FileTree:
         fsync_folder(folder)
 
     def ensure_folder(self, folder: Path) -> None:
-        """Create the folder with those above it, each durable before the next is used.
+        """Create the folder and its parents, each durable before the next is used.
 
         A folder that another process has just created may not be durable yet, so the first use in
-        this process syncs its parent whoever created it.
+        this process always syncs the parent.
         """
         try:
             if self._durable.get(folder) == folder.stat().st_ino:
@@ -223,7 +223,7 @@ class FileTree:
             _sync_published(target)
             return
         raise StorageUnavailableError(
-            "the folder is removed again and again", object_name=str(target.parent), action="try later"
+            "other processes keep removing the folder", object_name=str(target.parent), action="try later"
         )
 
     def _temporary_path(self) -> Path:
@@ -260,14 +260,14 @@ def fsync_folder(folder: Path) -> None:
 
 
 def sweep_temporary(folder: Path, *, older_than_s: float) -> None:
-    """Remove what killed processes left behind: old, and locked by nobody."""
+    """Remove what killed processes left behind: files that are old and not locked."""
     born_before_s = time.time() - older_than_s
     for leftover in folder.iterdir():
         try:
             if leftover.lstat().st_mtime >= born_before_s:
                 continue
             if leftover.is_dir():
-                # A folder is here only while it is being thrown away or filled for an instant.
+                # A folder is here only for an instant, while it is being filled or discarded.
                 shutil.rmtree(leftover, ignore_errors=True)
             else:
                 _unlink_unless_locked(leftover)

@@ -1,6 +1,6 @@
-"""How a file is seen as an object: its place, its version, its description, its bytes.
+"""Reads files as objects: where an object's file is, its version, description and bytes.
 
-Reads only. `FileTree` writes files, and knows nothing of objects.
+`FileTree` writes files and knows nothing about objects.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def root_of(url: str) -> Path:
 
 
 def object_file(root: Path, path: str, object_name: str) -> Path:
-    """The file of an object, which lies below the root even if there are symbolic links."""
+    """The file of an object. It is below the root; symbolic links are refused."""
     target = root / require_path(path)
     if target.parent.resolve() != target.parent:
         raise symbolic_link_error(object_name)
@@ -40,21 +40,21 @@ def object_file(root: Path, path: str, object_name: str) -> Path:
 
 
 def file_version(status: os.stat_result) -> Version:
-    """What tells this content from every other that the path had or will have.
+    """A version that no other content of the path has had or will have.
 
-    Every write makes a new file, dated after the one that it replaces. The change time is left
-    out: it moves when a hard link comes or goes, while the content stays.
+    Every write creates a new file, dated after the one it replaces. The change time is left out: it
+    changes when a hard link is added or removed, although the content stays.
     """
     return Version(f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}")
 
 
 def file_info(path: str, status: os.stat_result) -> ObjectInfo:
-    """What a listing says about the file."""
+    """The description of the file in a listing."""
     return ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000_000, file_version(status))
 
 
 def open_file(target: Path) -> IO[bytes]:
-    """The file, opened for reading. A file is never changed in place, so all reads agree."""
+    """Open the file for reading. Files are never changed in place, so all reads see one version."""
     descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         return os.fdopen(descriptor, "rb", buffering=0)
@@ -64,7 +64,7 @@ def open_file(target: Path) -> IO[bytes]:
 
 
 def read_span(descriptor: int, object_name: str, span: ByteRange) -> bytes:
-    """The bytes of the span, all of them."""
+    """All bytes of the span."""
     data = os.pread(descriptor, span.length, span.start)
     while 0 < len(data) < span.length:
         more = os.pread(descriptor, span.length - len(data), span.start + len(data))

@@ -1,4 +1,4 @@
-"""A folder that nobody but this user can have filled, in a place that all users share."""
+"""A folder that only this user can write to, inside a directory that all users share."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def private_temporary_folder(name: str) -> Path:
-    """This user's folder of that name in the system's temporary directory, made if it is not there.
+    """This user's folder of that name in the system's temporary directory, created if necessary.
 
-    Anybody may make a folder in that directory under any name, so one that another user owns or
-    may write to is refused: what lies in it would be read as our own.
+    Anyone can create a folder of any name there, so a folder that another user owns or can write to
+    is refused: its content would be trusted as our own.
     """
     path = Path(_temporary_directory()) / f"{name}-{os.getuid()}"
     with translate_write_errors(str(path)):
@@ -39,17 +39,17 @@ def _temporary_directory() -> str:
         return tempfile.gettempdir()
     except FileNotFoundError as cause:
         raise InvalidInputError(
-            "there is no temporary directory that can be written to",
+            "there is no temporary directory with write access",
             found=str(cause),
-            action="set TMPDIR to one, or name a folder of your own",
+            action="set TMPDIR to one, or configure a folder of your own",
         ) from cause
 
 
 def _not_private_error(path: Path, found: str) -> InvalidInputError:
     return InvalidInputError(
-        "the folder is not this user's alone",
+        "the folder does not belong to this user alone",
         object_name=str(path),
         found=found,
-        expected=f"a directory of user {os.getuid()} that nobody else may write to",
-        action="remove it, or name a folder of your own",
+        expected=f"a directory of user {os.getuid()} that no other user can write to",
+        action="remove it, or configure a folder of your own",
     )

@@ -1,8 +1,8 @@
 """An object store in a directory, for one machine or a shared file system with POSIX locks.
 
 Create and compare-and-swap are atomic between processes, provided that all of them open the same
-root: the locks are kept below it. A name that is new is linked into place, which needs no lock, so a
-process that is stopped in the middle of a write can only hold up those who change the same objects.
+root, because the locks are kept below it. A new name is linked into place without a lock, so a
+process that is stopped in the middle of a write delays only those that change the same objects.
 Layout of `.lakestate/`: `tmp`, `locks`, `uploads`.
 """
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 CREATE_ATTEMPTS = 100
-"""How often an object may appear and be deleted again before `create` has read it."""
+"""How often `create` retries when an object appears and is deleted before it can be read."""
 
 
 class LocalStore:
@@ -80,11 +80,11 @@ class LocalStore:
 
     @property
     def uploads(self) -> MultipartUploads:
-        """Multipart uploads, kept as part files until they are completed."""
+        """Multipart uploads, kept as part files until completion."""
         return self._uploads
 
     def put(self, path: str, data: Data) -> ObjectInfo:
-        """Write the object, replacing what was there."""
+        """Write the object, replacing any previous content."""
         return self._write(path, partial(TemporaryFile.append, data=data))
 
     def get(self, path: str) -> StoredObject:
@@ -94,18 +94,18 @@ class LocalStore:
             return StoredObject(file.read(), file_version(os.fstat(file.fileno())))
 
     def get_range(self, path: str, span: ByteRange) -> bytes:
-        """A part of the object."""
+        """One range of the object."""
         return self.get_ranges(path, [span])[0]
 
     def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
-        """Several parts, all of the same version of the object."""
+        """Several ranges, all of the same version of the object."""
         name = self._name(path)
         check_spans(name, spans)
         with translate_read_errors(name), open_file(self._file(path)) as file:
             return [read_span(file.fileno(), name, span) for span in spans]
 
     def get_many(self, paths: Sequence[str]) -> list[StoredObject]:
-        """Several objects, in the order asked."""
+        """Several objects, in the order requested."""
         return map_in_parallel(self.get, paths)
 
     def head(self, path: str) -> ObjectInfo:
@@ -134,7 +134,7 @@ class LocalStore:
                 self._files.prune(folder)
 
     def create(self, path: str, data: Data) -> CreateOutcome:
-        """Write the object only if there is none."""
+        """Write the object only if it does not exist."""
         for _ in range(CREATE_ATTEMPTS):
             existing = self._find(path)
             if existing is not None:
@@ -143,7 +143,9 @@ class LocalStore:
             if version is not None:
                 return Created(version)
         raise StorageUnavailableError(
-            "the object comes and goes", object_name=self._name(path), action="find out who deletes it"
+            "the object is created and deleted repeatedly",
+            object_name=self._name(path),
+            action="find out which process deletes it",
         )
 
     def compare_and_swap(self, path: str, data: Data, expected: Version) -> SwapOutcome:
@@ -160,7 +162,7 @@ class LocalStore:
             return Swapped(file_version(os.fstat(file.descriptor)))
 
     def copy(self, source: str, target: str) -> ObjectInfo:
-        """Copy the bytes. Not a hard link: it would share the version of its source."""
+        """Copy the bytes. A hard link would share the version of its source."""
         with translate_read_errors(self._name(source)), open_file(self._file(source)) as reader:
             return self._write(target, partial(TemporaryFile.append_from, reader=reader))
 
@@ -219,7 +221,7 @@ class LocalStore:
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            # A name that is not text was put there by somebody else, and no path can reach it.
+            # A name that is not valid text is not ours, and no path can reach it.
             return [entry for entry in entries if _is_text(entry.name)]
     except (FileNotFoundError, NotADirectoryError):
         return []

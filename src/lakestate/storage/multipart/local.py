@@ -1,7 +1,7 @@
-"""Multipart uploads on local files: a folder of part files, one atomic rename at completion.
+"""Multipart uploads on local files: a folder of part files, and one atomic rename at completion.
 
-An upload is `.lakestate/uploads/{token}/` with the file `upload.json`, which names the object,
-and one file per part. The folder appears and disappears in one step, so no process sees half.
+An upload is the folder `.lakestate/uploads/{token}/` with the file `upload.json`, which names the
+object, and one file per part. The folder appears and disappears in one step.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LocalUploads:
         self._url = url
 
     def start(self, path: str) -> UploadId:
-        """Begin an upload, durable before it is returned."""
+        """Start an upload. It is durable when this returns."""
         require_path(path)
         upload = UploadId(path, uuid.uuid4().hex)
         record = encode_upload_record(path, time.time_ns() // 1_000_000)
@@ -60,7 +60,7 @@ class LocalUploads:
         return upload
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
-        """Store one part, durable before it is returned."""
+        """Store one part. It is durable when this returns."""
         folder = self._folder(upload)
         target = _part_file(folder, require_part_number(number))
         with translate_write_errors(self._name(upload)), self._files.temporary() as file:
@@ -127,7 +127,7 @@ class LocalUploads:
                 if content_receipt(_copy_chunks(file, reader)) != part.token:
                     raise changed_part_error(self._name(upload), part)
         except FileNotFoundError:
-            # Somebody else may have completed or aborted the upload since we looked.
+            # Another process may have completed or aborted the upload in the meantime.
             self._folder(upload)
             raise changed_part_error(self._name(upload), part) from None
 
@@ -171,7 +171,7 @@ def _chunks(reader: IO[bytes]) -> Iterator[bytes]:
 
 
 def _copy_chunks(file: TemporaryFile, reader: IO[bytes]) -> Iterator[bytes]:
-    """The chunks of a file, each while it is copied."""
+    """The chunks of a file, each appended to the other file as it is read."""
     for chunk in _chunks(reader):
         file.append(chunk)
         yield chunk

@@ -1,7 +1,8 @@
-"""Multipart uploads for stores without a client of our own for theirs: Google, Azure, memory.
+"""Multipart uploads made of hidden objects, for Google, Azure and memory.
 
-Parts are hidden objects; completing reads them all, joins them in memory and puts the object. That
-moves every byte three times and needs memory for the whole file: right, but not for huge files.
+Their own multipart uploads are not used. Completing reads all parts, joins them in memory and puts the
+object. That moves every byte three times and needs memory for the whole file: correct, but not suited
+to huge files.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
 class PartClient(Protocol):
-    """Single operations on keys, also on those that no path reaches."""
+    """Single operations on keys, including those that no path reaches."""
 
     def name(self, path: str) -> str:
-        """The key for people."""
+        """The key's name for display."""
         ...
 
     def put(self, path: str, data: Data) -> ObjectInfo:
@@ -51,15 +52,15 @@ class PartClient(Protocol):
         ...
 
     def head(self, path: str) -> ObjectInfo:
-        """What is known about the object."""
+        """Describe the object."""
         ...
 
     def list(self, prefix: str) -> Iterable[ObjectInfo]:
-        """All objects whose path begins so."""
+        """All objects whose path begins with the prefix."""
         ...
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete the objects; one that is gone is success."""
+        """Delete the objects. Deleting one that does not exist succeeds."""
         ...
 
 
@@ -73,7 +74,7 @@ class PartObjectUploads:
         self._ambient = ambient or SystemAmbient()
 
     def start(self, path: str) -> UploadId:
-        """Begin an upload."""
+        """Start an upload."""
         token = hashlib.blake2b(self._ambient.new_id().encode(), digest_size=16).hexdigest()
         upload = UploadId(require_path(path), token)
         record = encode_upload_record(path, self._ambient.now_ms())
@@ -81,14 +82,14 @@ class PartObjectUploads:
         return upload
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
-        """Store one part as an object of its own."""
+        """Store one part as a separate object."""
         self._check_open(upload)
         path = _part_path(upload, require_part_number(number))
         info = self._client.put(path, data)
         try:
             self._check_open(upload)
         except NotFoundError:
-            # Completed or aborted meanwhile: nobody would find the part again.
+            # The upload was completed or aborted meanwhile: nothing would ever remove the part.
             self._client.delete([path])
             raise
         return UploadedPart(number, info.size_bytes, content_receipt([data]))
@@ -102,7 +103,7 @@ class PartObjectUploads:
     def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
         """Join the parts into the object.
 
-        Another driver, or this one before a kill, may have done so and removed some of the parts.
+        Another driver, or this one before it was killed, may already have done so and removed some parts.
         """
         name = self._client.name(upload.path)
         check_parts(name, parts)
@@ -115,7 +116,7 @@ class PartObjectUploads:
         return info
 
     def abort(self, upload: UploadId) -> None:
-        """Remove the parts, and the record last: until then the upload can be found again."""
+        """Remove the parts, then the record: until then the upload can still be found."""
         _check_upload_id(upload, self._client.name(upload.path))
         record = _folder(upload) + _RECORD
         paths = [info.path for info in self._client.list(_folder(upload)) if info.path != record]
@@ -139,7 +140,7 @@ class PartObjectUploads:
         missing = next((part for part, data in zip(parts, found, strict=True) if data is None), None)
         if missing is None:
             return self._client.put(upload.path, b"".join(filter(None, found)))
-        # Somebody else may have completed or aborted the upload since we looked.
+        # Another process may have completed or aborted the upload in the meantime.
         self._check_open(upload)
         info = self._find(upload.path)
         if info is None or not is_made_of(self._client.get(upload.path).data, parts):

@@ -1,4 +1,4 @@
-"""What every kind of multipart upload agrees on: numbering, receipts, and what was completed.
+"""Rules shared by all multipart uploads: numbering, receipts, records, and what counts as complete.
 
 Pure: facts in, a value or an error out.
 """
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from lakestate.storage.store import Data, ObjectInfo, UploadedPart
 
 PART_NUMBER_MAX = 10_000
-"""The limit of S3, kept everywhere so that a job can move."""
+"""The limit of S3, applied everywhere so that a job can move between stores."""
 
 
 def require_part_number(number: int) -> int:
-    """The number itself, if a part can have it."""
+    """The number itself, if it is a valid part number."""
     if not 1 <= number <= PART_NUMBER_MAX:
         raise InvalidInputError("not a part number", found=number, expected=f"1 to {PART_NUMBER_MAX}")
     return number
@@ -44,7 +44,7 @@ def check_parts(object_name: str, parts: Sequence[UploadedPart]) -> None:
 
 
 def content_receipt(chunks: Iterable[Data]) -> str:
-    """A receipt that stands for exactly these bytes, as an entity tag of S3 does.
+    """A receipt that identifies exactly these bytes, like an entity tag of S3.
 
     >>> content_receipt([b"one ", b"part"]) == content_receipt([b"one part"])
     True
@@ -56,7 +56,7 @@ def content_receipt(chunks: Iterable[Data]) -> str:
 
 
 def is_made_of(data: bytes, parts: Sequence[UploadedPart]) -> bool:
-    """Whether the bytes are exactly those that the parts' content receipts stand for."""
+    """Whether the bytes are exactly those that the parts' receipts identify."""
     ends = [*accumulate(part.size_bytes for part in parts)]
     pieces = [memoryview(data)[end - part.size_bytes : end] for part, end in zip(parts, ends, strict=True)]
     receipts = [content_receipt([piece]) for piece in pieces]
@@ -64,7 +64,7 @@ def is_made_of(data: bytes, parts: Sequence[UploadedPart]) -> bool:
 
 
 def encode_upload_record(path: str, started_ms: int) -> bytes:
-    """What a store that keeps uploads as files or objects says about one, with its own checksum."""
+    """The record of an upload that is kept as files or objects, with its own checksum."""
     return seal({"path": path, "started_ms": started_ms})
 
 
@@ -81,7 +81,7 @@ def decode_upload_record(record: bytes, token: str, object_name: str) -> Danglin
             "the record of an upload cannot be read",
             object_name=object_name,
             found=f"{len(record)} bytes: {record[:40]!r}",
-            action="restore the object; if nothing refers to the upload, remove its folder",
+            action="restore the record; if nothing refers to the upload, remove its folder",
         ) from cause
 
 
@@ -93,7 +93,7 @@ def total_bytes(parts: Sequence[UploadedPart]) -> int:
 def require_completed_object(
     object_name: str, there: ObjectInfo | None, parts: Sequence[UploadedPart]
 ) -> ObjectInfo:
-    """Decide what it means that an upload is gone, from the object found in its place."""
+    """The object of an upload that no longer exists, if it was completed earlier."""
     if there is None:
         raise missing_upload_error(object_name)
     return require_whole_object(object_name, there, parts)
@@ -107,22 +107,22 @@ def require_whole_object(object_name: str, there: ObjectInfo, parts: Sequence[Up
             object_name=object_name,
             found=f"{there.size_bytes} bytes",
             expected=f"{total_bytes(parts)} bytes",
-            action="do not use it; write the file again under another name",
+            action="do not use the object; write the file again under another name",
         )
     return there
 
 
 def missing_upload_error(object_name: str) -> NotFoundError:
-    """The error for an upload that was aborted, or never was."""
+    """The error for an upload that was aborted or never existed."""
     return NotFoundError(
         "no such upload, and no object in its place",
         object_name=object_name,
-        action="it was aborted or expired: write the file again",
+        action="it was aborted or has expired: write the file again",
     )
 
 
 def changed_part_error(object_name: str, part: UploadedPart) -> InvalidInputError:
-    """The error for a receipt that does not fit what the store has."""
+    """The error for a receipt that does not match what the store holds."""
     return InvalidInputError(
         f"part {part.number} of the upload is missing or was replaced",
         object_name=object_name,

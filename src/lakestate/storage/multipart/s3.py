@@ -1,7 +1,7 @@
-"""Multipart uploads of S3 itself, through boto3.
+"""S3's own multipart uploads, through botocore.
 
-An upload id is valid in every process until the upload is completed or aborted. A lost answer to
-completing is resolved by looking at the object.
+An upload id is valid in every process until the upload is completed or aborted. If the answer to
+completing is lost, the object itself shows what happened.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class S3Uploads:
         self._url = config.url.rstrip("/")
 
     def start(self, path: str) -> UploadId:
-        """Begin an upload. If an answer is lost, an empty one dangles until it is swept."""
+        """Start an upload. If the answer is lost, an empty upload remains until it is cleaned up."""
         key = self._key(require_path(path))
         answer = self._retry(
             path,
@@ -58,8 +58,8 @@ class S3Uploads:
         return UploadId(path, answer["UploadId"])
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
-        """Upload one part; repeating it is harmless."""
-        # boto3 takes bytes and files only.
+        """Upload one part. Repeating this is harmless."""
+        # botocore accepts only bytes and files.
         body = data if isinstance(data, bytes) else bytes(data)
         require_part_number(number)
         answer = self._retry_for_upload(
@@ -77,8 +77,8 @@ class S3Uploads:
     def list_parts(self, upload: UploadId) -> tuple[UploadedPart, ...]:
         """The finished parts, by number.
 
-        SeaweedFS keeps a replaced part beside its successor. The newer is listed, to the second
-        that S3 knows; a receipt always stands for its own bytes.
+        SeaweedFS keeps a replaced part beside its successor. The newer one is listed, with the
+        one-second precision of S3; a receipt always identifies its own bytes.
         """
         pages = self._client.get_paginator("list_parts")
         parts: list[PartTypeDef] = []
@@ -97,7 +97,7 @@ class S3Uploads:
         )
 
     def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
-        """Make the object of the parts; if an answer was lost, look whether it is there."""
+        """Make the object from the parts. If the answer is lost, check whether the object exists."""
         name = self._name(require_path(upload.path))
         check_parts(name, parts)
         lost: list[TransientFault] = []
@@ -112,7 +112,7 @@ class S3Uploads:
         return require_whole_object(name, self._head(upload.path), parts)
 
     def abort(self, upload: UploadId) -> None:
-        """Throw the parts away; repeating it is harmless."""
+        """Discard the parts. Repeating this is harmless."""
         try:
             self._retry_for_upload(
                 upload,
@@ -126,7 +126,7 @@ class S3Uploads:
     def list_dangling(self, prefix: str = "") -> Iterator[DanglingUpload]:
         """The uploads that were neither completed nor aborted, in order of path.
 
-        Those of other processes that are at work now are among them: let them grow old first.
+        This includes uploads that other processes are working on: wait until they are old.
         """
         pages = self._client.get_paginator("list_multipart_uploads")
         begin = self._key(require_prefix(prefix))

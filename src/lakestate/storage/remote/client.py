@@ -1,7 +1,7 @@
-"""Single operations on keys of a remote bucket, in our values and errors, tried again on faults.
+"""Single operations on the keys of a remote bucket, with our values and errors, retried on faults.
 
-Knows nothing of what a path may be: `ObstoreStore` checks that, and multipart parts are kept under
-keys that no path reaches.
+Does not check paths: `ObstoreStore` does that, and multipart parts are kept under keys that no path
+reaches.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 WRITE_ID = "lakestatewriteid"
-"""Name of the metadata that carries a write id. Azure takes no hyphen, some proxies no underscore."""
+"""The metadata entry that holds a write id. Azure accepts no hyphen, some proxies no underscore."""
 
 SINGLE_PUT_BYTES_MAX = 64 << 20
-"""Larger objects go up in parts, so that each part has a timeout of its own."""
+"""Larger objects are uploaded in parts, so that each part has its own timeout."""
 
 PART_BYTES = 16 << 20
 PARTS_IN_FLIGHT_MAX = 4
@@ -56,14 +56,14 @@ class RemoteClient:
         self._client = client_of(config)
         self._prefix = prefix_of(config)
         self._redaction = Redaction(config.options)
-        # Only Google numbers its writes; there a condition must name that number. Elsewhere the
-        # e-tag is the only name of a version that listings give too.
+        # Google numbers its writes, and a condition must use that number. Elsewhere the e-tag is the
+        # only version that listings return too.
         self._version_field = "version" if urlsplit(config.url).scheme == "gs" else "e_tag"
         self.url = config.url.rstrip("/")
         self.retrier = Retrier(config.retry)
 
     def put(self, path: str, data: Data) -> ObjectInfo:
-        """Write the object. The time is this machine's: asking for the store's costs a request."""
+        """Write the object. The time is this machine's: reading the store's would cost a request."""
         octets = memoryview(data).cast("B")
         if octets.nbytes > SINGLE_PUT_BYTES_MAX:
             result = self._put_in_parts(path, octets)
@@ -73,12 +73,12 @@ class RemoteClient:
         return ObjectInfo(path, octets.nbytes, time.time_ns() // 1_000_000, self._version(result))
 
     def get(self, path: str) -> StoredObject:
-        """Read the whole object, however long it takes, as long as bytes arrive."""
+        """Read the whole object, for as long as bytes keep arriving."""
         download = self._download(path, None)
         return StoredObject(download.data(), self._version(download.meta))
 
     def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
-        """Read several ranges, near ones in one request."""
+        """Read several ranges. Neighbouring ranges share a request."""
         merged = merge_spans(spans)
         found = map_in_parallel(lambda span: self._download(path, span).data(), merged)
         fetched = list(zip(merged, found, strict=True))
@@ -91,7 +91,7 @@ class RemoteClient:
     def list(self, prefix: str) -> list[ObjectInfo]:
         """Describe every object whose path begins with the prefix, in order of path.
 
-        The whole listing is held and sorted: SeaweedFS, for one, lists `a/b` before `a-b`.
+        The whole listing is collected and sorted, because SeaweedFS, for one, lists `a/b` before `a-b`.
         """
         begin = f"{self._prefix}{prefix}"
         folder = begin.rpartition("/")[0]
@@ -107,13 +107,13 @@ class RemoteClient:
         return sorted(infos, key=lambda info: info.path)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete the objects; those that are gone are success."""
+        """Delete the objects. Deleting one that does not exist succeeds."""
         for first in range(0, len(paths), DELETE_BATCH):
             batch = paths[first : first + DELETE_BATCH]
             try:
                 self._delete_batch(batch)
             except NotFoundError:
-                # Google and Azure complain about the first missing one, and may not do the rest.
+                # Google and Azure fail at the first missing object, and may not delete the rest.
                 for path in batch:
                     self._delete_one(path)
 
@@ -143,7 +143,7 @@ class RemoteClient:
             return None
 
     def name(self, path: str) -> str:
-        """The object, for people."""
+        """The object's name for display."""
         return f"{self.url}/{path}"
 
     @cached_property
@@ -171,7 +171,7 @@ class RemoteClient:
             except FileNotFoundError as error:
                 if described_failure(error).code != "NoSuchUpload":
                     raise
-                # The answer to completing was lost, and completing again finds the upload gone.
+                # The answer to completing was lost, and completing again finds no upload.
                 raise TransientFault("the upload was completed or aborted", Applied.MAYBE) from None
 
         return self._retry(path, attempt, lambda: sent)
@@ -204,7 +204,7 @@ class RemoteClient:
                 with translate_obstore_errors(self.name(path), self._redaction):
                     return attempt()
             except ConditionFailedError as error:
-                # No condition was set: the bucket itself is being changed (409).
+                # No condition was set: the bucket itself is being modified (409).
                 raise TransientFault(str(error), Applied.NO) from None
 
         return self.retrier.run(attempt_translated, self.name(path), progress)

@@ -1,7 +1,8 @@
 """Create-if-absent and compare-and-swap over a network that may lose answers.
 
-A write carries an id of its own, stored with the object. When an answer was lost, the id found in
-the object tells whether it was ours. What cannot be told is named unknown, never guessed.
+Each write carries a unique id, which is stored with the object. When an answer is lost, the id found
+in the object tells whether the write was ours. If that cannot be determined, the outcome is reported
+as unknown, never guessed.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ Outcome = TypeVar("Outcome")
 
 @dataclass(frozen=True, slots=True)
 class ObservedObject:
-    """What is in an object's place, and which conditional write put it there, if one did."""
+    """The object as it is now, and the id of the conditional write that wrote it, if one did."""
 
     stored: StoredObject
     write_id: str | None
 
 
 class ConditionalTarget(Protocol):
-    """One attempt each; both raise TransientFault, and the first ConditionFailedError."""
+    """One attempt each. Both may raise TransientFault; `write` may raise ConditionFailedError."""
 
     def write(self, data: Data, write_id: str, expected: Version | None) -> Version:
-        """Write if the object has the expected version, or if there is none (None)."""
+        """Write if the object has the expected version, or, for None, if it does not exist."""
         ...
 
     def look(self) -> ObservedObject | None:
-        """What is there now."""
+        """The object as it is now."""
         ...
 
 
@@ -59,10 +60,10 @@ class ConditionalWrite:
     data: Data
     write_id: str
     lost: bool = False
-    """An attempt may have been applied without our being told."""
+    """An attempt may have been applied although no answer arrived."""
 
     def create(self, retrier: Retrier) -> CreateOutcome:
-        """Write if there is no object."""
+        """Write if the object does not exist."""
         return self._run(retrier, self._try_create, self._creation_outcome)
 
     def swap(self, retrier: Retrier, expected: Version) -> SwapOutcome:
@@ -78,9 +79,9 @@ class ConditionalWrite:
         if outcome is not None:
             return outcome
         if self.lost:
-            # Ours may have been created and deleted since; writing again would bring it back.
-            raise self._unknown("the object is gone again")
-        raise TransientFault("the object that was in the way is gone", Applied.NO)
+            # Our object may have been created and deleted since; writing again would bring it back.
+            raise self._unknown("the object no longer exists")
+        raise TransientFault("the object that existed has been deleted", Applied.NO)
 
     def _creation_outcome(self, seen: ObservedObject | None) -> CreateOutcome | None:
         if seen is None:
@@ -100,8 +101,8 @@ class ConditionalWrite:
         if seen is not None and seen.stored.version == expected:
             raise TransientFault("the object has the expected version again", Applied.NO)
         if self.lost:
-            # Ours may have been applied, and then replaced by what we see.
-            raise self._unknown("the object was changed by somebody else")
+            # Our write may have been applied and then replaced by what we see.
+            raise self._unknown("the object was changed by another writer")
         return SwapConflict(None if seen is None else seen.stored)
 
     def _swap_outcome(self, seen: ObservedObject | None) -> SwapOutcome | None:
@@ -146,5 +147,5 @@ class ConditionalWrite:
             "the answer to a conditional write was lost",
             object_name=self.object_name,
             found=reason,
-            action="read the object before doing anything else",
+            action="read the object before you do anything else",
         )

@@ -1,7 +1,7 @@
-"""One object, or a span of it, from the first request to the last byte.
+"""Downloads one object, or a span of it, in as many requests as it takes.
 
-A request is cut when it lives too long, or when the line breaks; the next one asks for the rest.
-Every answer must be of the same version, so that no object is put together from two.
+A request is cut off when it takes too long or the connection breaks, and the next one requests the
+rest. All answers must have the same version, so that two versions are never mixed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from lakestate.storage.store import ByteRange
 
 CHUNK_BYTES = 1 << 20
-"""What is lost when a transfer is cut. Shorter answers are taken in one piece."""
+"""The most that is lost when a transfer is cut off. Shorter answers are read in one piece."""
 
 
 class Download:
-    """What has arrived so far. `attempt` is to be called until it returns."""
+    """What has arrived so far. Call `attempt` until it returns."""
 
     def __init__(self, client: RemoteClientStore, key: str, span: ByteRange | None) -> None:
         self._client = client
@@ -38,16 +38,16 @@ class Download:
 
     @property
     def meta(self) -> ObjectMeta:
-        """What the store says about the object."""
-        assert self._meta is not None, "there was no answer yet"
+        """The store's description of the object."""
+        assert self._meta is not None, "no answer has arrived yet"
         return self._meta
 
     def data(self) -> bytes:
-        """The bytes of the span, as far as the object goes."""
+        """The bytes of the span, up to the end of the object."""
         return b"".join(self._chunks)
 
     def attempt(self) -> None:
-        """Make one request for what is missing."""
+        """Request what is missing, once."""
         if self.arrived and self.meta["e_tag"] is None:
             self._forget()
         if self.arrived and self._position == self._stop:
@@ -74,11 +74,11 @@ class Download:
             return {"range": (self._position, self._stop), "if_match": self.meta["e_tag"]}
         if self._span is not None:
             return {"range": (self._start, self._start + self._span.length)}
-        # Not a range from 0: an empty object has none.
+        # No range from 0: an empty object has none.
         return {}
 
     def _check(self, result: GetResult) -> None:
-        """The answer continues what is here. A store may not know the condition that was set."""
+        """Check that the answer continues what has arrived. A store may ignore the condition."""
         found = (result.range, result.meta["e_tag"])
         if self.arrived and found != ((self._position, self._stop), self.meta["e_tag"]):
             self._start_again()

@@ -1,4 +1,4 @@
-"""What obstore's errors mean: try again, a condition that did not hold, or give up.
+"""Translates obstore's errors: retry, a condition that did not hold, or give up.
 
 Decided by the type of the error and by what `failure_text` reads from it. Knows no operation: what a
 failed condition means is decided by `conditional`.
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from lakestate.storage.redaction import Redaction
 
 _NOT_APPLIED_STATUS = frozenset({408, 425, 429, 503})
-"""The server says that it did not take the request. Any other 5xx may come after it acted."""
+"""The server did not accept the request. Any other 5xx may come after it acted."""
 
 _NOT_APPLIED_CODES = frozenset({"RequestTimeout", "BadDigest", "RequestTimeTooSkewed", "OperationAborted"})
-"""What S3 says, as if it were our fault, about a request that stalled or was damaged on its way, was signed
-too long ago, or came while another was at work: the next one may succeed."""
+"""Codes that S3 sends with a 4xx status although the next attempt may succeed: the request stalled or was
+damaged in transit, was signed too long ago, or came while another was in progress."""
 
 _NO_BUCKET_CODES = frozenset({"NoSuchBucket", "ContainerNotFound"})
 _DENIED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
@@ -39,12 +39,12 @@ _PERMANENT = (
 
 
 class ConditionFailedError(Exception):
-    """The store refused a conditional write because of what it holds, or of another in flight (409)."""
+    """The store refused a conditional write because of the object's state, or of another write (409)."""
 
 
 @contextmanager
 def translate_obstore_errors(object_name: str, redaction: Redaction) -> Iterator[None]:
-    """Translate what obstore raises. The cause is cut off: its text may show credentials."""
+    """Translate what obstore raises. The cause is dropped: its text may contain credentials."""
     try:
         yield
     except FileNotFoundError as error:
@@ -54,7 +54,7 @@ def translate_obstore_errors(object_name: str, redaction: Redaction) -> Iterator
 
 
 def is_not_applied(status: int | None, code: str | None) -> bool:
-    """Whether the server says that it did not act. An answer of 200 with an error inside does not."""
+    """Whether the answer means that the server did not act. A 200 with an error inside does not."""
     return status in _NOT_APPLIED_STATUS or (status != 200 and code in _NOT_APPLIED_CODES)
 
 

@@ -1,4 +1,4 @@
-"""What obstore says about a failure, read from its text.
+"""Reads what obstore reports about a failure from its error text.
 
 obstore has exception types for a few outcomes only. The HTTP status, the server's error code and the
 reason why no request was made appear nowhere but in the message, so `described_failure` reads them
@@ -17,7 +17,7 @@ _STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})")
 
 
 class Obstacle(Enum):
-    """Why there is no usable answer, where that is known apart from status and code."""
+    """A reason for the failure that neither status nor code expresses."""
 
     OUT_OF_RANGE = auto()
     INVALID_ENDPOINT = auto()
@@ -36,14 +36,14 @@ _OBSTACLES = (
         Obstacle.NO_CREDENTIALS,
         re.compile(r"Missing\w*(?:Key|Secret|Account|Credential|Token)|Missing (?:Access|Secret)"),
     ),
-    # The client's own word for it; `kind: ConnectionReset` further inside may follow a sent request.
+    # The client's own kind; `kind: ConnectionReset` further inside may follow a sent request.
     (Obstacle.NOT_CONNECTED, re.compile(r"HttpError \{\s*kind: Connect,")),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedFailure:
-    """The HTTP status and the server's error code, if there was an answer, and what was in the way."""
+    """The HTTP status and the server's error code, if it answered, and any other known reason."""
 
     status: int | None
     code: str | None
@@ -51,7 +51,7 @@ class DescribedFailure:
 
 
 def described_failure(error: Exception) -> DescribedFailure:
-    """What the text of an error that obstore raised says.
+    """The failure that the text of one of obstore's errors describes.
 
     >>> described_failure(FileNotFoundError("status code: 404: <Error><Code>NoSuchKey</Code></Error>"))
     DescribedFailure(status=404, code='NoSuchKey', obstacle=None)

@@ -1,4 +1,4 @@
-"""Where a remote store is: the bucket, the prefix and the endpoint that its configuration names. No I/O."""
+"""The location of a remote store: bucket, prefix and endpoint, from its configuration. No I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def bucket_of(config: StoreConfig) -> str:
 
 
 def prefix_of(config: StoreConfig) -> str:
-    """What every key of the store begins with: empty, or a path with a slash at its end."""
+    """The beginning of every key of the store: empty, or a path that ends with a slash."""
     path = unquote(urlsplit(config.url).path).strip("/")
     return f"{require_path(path)}/" if path else ""
 

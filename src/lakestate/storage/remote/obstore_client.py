@@ -1,7 +1,7 @@
-"""From a configuration to obstore's client for S3, Google, Azure or memory.
+"""Creates obstore's clients for S3, Google, Azure or memory from a configuration.
 
-Retries inside obstore are off, but for work of many requests that are harmless to repeat: it would
-repeat a conditional write without telling us that an answer was lost.
+obstore's own retries are off, because it would repeat a conditional write without telling us that an
+answer was lost. They are on only for work made of many requests that are harmless to repeat.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ RemoteClientStore = S3Store | GCSStore | AzureStore | MemoryStore
 
 CONNECT_TIMEOUT_MS = 5_000
 _RETRIES_MAX = 1_000
-"""The deadline is reached long before."""
+"""Never reached: the deadline comes first."""
 
 _memories: dict[str, MemoryStore] = {}
 _memories_lock = threading.Lock()
 
 
 def client_of(config: StoreConfig) -> RemoteClientStore:
-    """The client for the bucket that the URL names. It makes one attempt of every request."""
+    """A client for the bucket that the URL names. It attempts every request once."""
     return _client_of(config, {"max_retries": 0})
 
 
 def retrying_client_of(config: StoreConfig) -> RemoteClientStore:
-    """A client that tries every request again, each within the deadline.
+    """A client that retries every request, each within the deadline.
 
-    A listing is made of pages and a large put of parts, and obstore does not let us repeat one
-    page or part: without this, one fault would throw all of them away.
+    A listing consists of pages and a large put of parts, and obstore offers no way to repeat one page
+    or part. Without this, a single fault would discard all of them.
     """
     retry = config.retry
     return _client_of(
@@ -88,8 +88,8 @@ def _memory(config: StoreConfig) -> MemoryStore:
 
 
 def _client_options(config: StoreConfig) -> ClientConfig:
-    # The read timeout starts again with every piece of an answer. The other one does not: it cuts a
-    # transfer that flows, and `Download` asks for the rest.
+    # The read timeout restarts with every piece of an answer. The other one does not: it cuts off a
+    # transfer that makes progress, and `Download` requests the rest.
     options: ClientConfig = {
         "connect_timeout": timedelta(milliseconds=CONNECT_TIMEOUT_MS),
         "read_timeout": timedelta(milliseconds=config.retry.attempt_timeout_ms),

@@ -1,6 +1,6 @@
-"""boto3's S3 client from the same configuration as the store, with its errors in our tree.
+"""Creates botocore's S3 client from the configuration of a store, and translates its errors.
 
-Only multipart uploads need it: obstore's end with the process that began them.
+Only multipart uploads need it: those of obstore end with the process that started them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LOGS_REQUESTS = ("botocore.auth", "botocore.endpoint", "botocore.httpsession", 
 
 
 def s3_client(config: StoreConfig) -> S3Client:
-    """A client that makes one attempt; trying again is our own affair."""
+    """A client that attempts every request once. Retries are ours."""
     _silence_request_logs()
     options = {name.removeprefix("aws_"): value for name, value in config.options.items()}
     settings = Config(
@@ -59,7 +59,7 @@ def s3_client(config: StoreConfig) -> S3Client:
         max_pool_connections=32,
         signature_version=UNSIGNED if _is_on(options, "skip_signature") else "s3v4",
         s3={"addressing_style": _addressing_style(config, options)},
-        # Newer checksums are refused by stores that only speak the older S3.
+        # Stores with an older S3 interface refuse the newer checksums.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
@@ -77,8 +77,8 @@ def s3_client(config: StoreConfig) -> S3Client:
 
 
 def _session() -> Session:
-    # A session of its own for every client: it remembers the credentials of the environment, which
-    # may change. Only the service description, a quarter of a second to read, is shared.
+    # Every client has its own session, because a session keeps the credentials of the environment,
+    # which may change. Only the service description is shared: it takes a quarter of a second to read.
     session = Session()
     session.register_component("data_loader", _service_descriptions())
     return session
@@ -90,7 +90,7 @@ def _service_descriptions() -> Loader:
 
 
 def encryption_of(config: StoreConfig) -> dict[str, Any]:
-    """What an upload must say when the options ask for encryption: the object's, not the part's."""
+    """The encryption parameters for starting an upload. They apply to the object, not to a part."""
     options = {name.removeprefix("aws_"): value for name, value in config.options.items()}
     asked = {
         "ServerSideEncryption": options.get("server_side_encryption"),
@@ -101,7 +101,7 @@ def encryption_of(config: StoreConfig) -> dict[str, Any]:
 
 @contextmanager
 def translate_boto_errors(object_name: str, redaction: Redaction) -> Iterator[None]:
-    """Translate what boto3 raises. The cause is cut off: its text may show credentials."""
+    """Translate what botocore raises. The cause is dropped: its text may contain credentials."""
     try:
         yield
     except ClientError as error:
@@ -128,7 +128,7 @@ def _translation(error: ClientError, object_name: str, reason: str) -> Exception
         return TransientFault(reason, Applied.NO)
     if 300 <= status < 500:
         return InvalidInputError("the store refused the request", object_name=object_name, found=reason)
-    # Completing may answer 200 with an error inside: S3 began to act and then failed.
+    # Completing may answer 200 with an error inside: S3 started to act and then failed.
     return TransientFault(reason, Applied.MAYBE)
 
 
@@ -143,6 +143,6 @@ def _is_on(options: dict[str, str], name: str) -> bool:
 
 
 def _silence_request_logs() -> None:
-    # At debug level these print whole requests, with the access key and the session token.
+    # At debug level these log whole requests, including the access key and the session token.
     for name in _LOGS_REQUESTS:
         logging.getLogger(name).setLevel(logging.INFO)

@@ -1,8 +1,8 @@
 """The object store over obstore: S3, Google, Azure, and memory for tests.
 
-A version on S3 is the e-tag, which S3 computes from the content: compare-and-swap there compares
-contents. Records that are swapped must therefore carry something unique, as ours do, or a value
-that went from A to B and back to A would count as unchanged.
+A version on S3 is the e-tag, which S3 computes from the content, so compare-and-swap there compares
+contents. Records that are swapped must therefore contain something unique, as ours do. Otherwise a
+value that changed from A to B and back to A would count as unchanged.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ObstoreStore:
         return self._uploads
 
     def put(self, path: str, data: Data) -> ObjectInfo:
-        """Write the object, replacing what was there."""
+        """Write the object, replacing any previous content."""
         return self._client.put(require_path(path), data)
 
     def get(self, path: str) -> StoredObject:
@@ -70,16 +70,16 @@ class ObstoreStore:
         return self._client.get(require_path(path))
 
     def get_range(self, path: str, span: ByteRange) -> bytes:
-        """A part of the object."""
+        """One range of the object."""
         return self.get_ranges(path, [span])[0]
 
     def get_ranges(self, path: str, spans: Sequence[ByteRange]) -> list[bytes]:
-        """Several parts of the object, in the order asked."""
+        """Several ranges of the object, in the order requested."""
         check_spans(self._client.name(path), spans)
         return self._client.get_ranges(require_path(path), spans)
 
     def get_many(self, paths: Sequence[str]) -> list[StoredObject]:
-        """Several objects, in the order asked."""
+        """Several objects, in the order requested."""
         return map_in_parallel(self.get, paths)
 
     def head(self, path: str) -> ObjectInfo:
@@ -92,11 +92,11 @@ class ObstoreStore:
         return (info for info in found if not is_reserved(info.path))
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Delete the objects, a thousand in a request where the store can."""
+        """Delete the objects, up to a thousand per request where the store supports it."""
         self._client.delete([require_path(path) for path in paths])
 
     def create(self, path: str, data: Data) -> CreateOutcome:
-        """Write the object only if there is none."""
+        """Write the object only if it does not exist."""
         return self._conditional(path, data).create(self._client.retrier)
 
     def compare_and_swap(self, path: str, data: Data, expected: Version) -> SwapOutcome:

@@ -52,7 +52,7 @@ def test_a_disk_that_is_full_for_the_record_leaves_nothing_behind(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("lakestate.storage.cache.run_cache.write_record", full)
-    with pytest.raises(StorageUnavailableError, match="free space"):
+    with pytest.raises(StorageUnavailableError, match="free some space"):
         cache.open(KEY, Builder())
     assert list(directory.glob("*.*")) == []
 
