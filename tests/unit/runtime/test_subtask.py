@@ -1,0 +1,75 @@
+"""One subtask of a stage: the order of its steps, and the report that only a finished run has."""
+
+from __future__ import annotations
+
+import uuid
+
+import pyarrow as pa
+import pytest
+
+import lakestate as ls
+from lakestate.coordinator import EpochPlanner
+from lakestate.errors import InvalidInputError
+from lakestate.job import StateBackend
+from lakestate.protocol.values import FIRST_GENERATION
+from lakestate.runtime import ChainLink, OperatorStep, StagePlan, SubtaskRun
+
+
+class Traces(ls.Operator):
+    """Yields the name of each hook, after what its input carries."""
+
+    output = "trace string"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def on_start(self, ctx):
+        yield pa.table({"trace": [f"{self.name} starts"]})
+
+    def process_batch(self, batch, ctx):
+        yield pa.table({"trace": [f"{trace} > {self.name}" for trace in batch["trace"].to_pylist()]})
+
+    def on_close(self, ctx):
+        yield pa.table({"trace": [f"{self.name} closes"]})
+
+
+def subtask(*links: ChainLink) -> SubtaskRun:
+    plan = EpochPlanner("job").plan(None, FIRST_GENERATION, 0, then_stop=True)
+    return SubtaskRun(StagePlan("stage", 1, links), 0, plan, StateBackend(f"memory://{uuid.uuid4().hex}"))
+
+
+def link(name: str, parent: int | None = None, *, exported: bool = False) -> ChainLink:
+    return ChainLink(OperatorStep(name, Traces(name)), parent, exported)
+
+
+def test_a_child_starts_before_its_parent_and_closes_after_it() -> None:
+    run = subtask(link("parent"), link("child", 0, exported=True))
+    rows = [("", pa.record_batch({"trace": ["row"]}))]
+    traces = [trace for _, batch in run.run(rows) for trace in batch["trace"].to_pylist()]
+    assert traces == [
+        "child starts",
+        "parent starts > child",
+        "row > parent > child",
+        "parent closes > child",
+        "child closes",
+    ]
+    assert [checkpoint.operator_id for checkpoint in run.report.checkpoints] == ["parent", "child"]
+    assert {name: (step.rows_in, step.rows_out) for name, step in run.report.metrics.items()} == {
+        "parent": (1, 3),
+        "child": (3, 5),
+    }
+
+
+def test_only_a_finished_subtask_has_a_report() -> None:
+    run = subtask(link("only", exported=True))
+    rows = run.run([])
+    next(rows)
+    with pytest.raises(InvalidInputError, match="the subtask has not finished: stage"):
+        _ = run.report
+    assert len(list(rows)) == 1
+    assert run.report.subtask_index == 0
+
+
+def test_a_stage_whose_parents_come_after_their_children_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="parents come before children: first"):
+        subtask(link("first", 1), link("second"))
