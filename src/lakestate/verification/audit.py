@@ -1,6 +1,6 @@
-"""The account of a verification: what was read, what is wrong with it, and which epochs need it.
+"""What a verification has read so far, what is wrong with it, and which epochs need it.
 
-Many threads write to it. It keeps names and flaws, never contents, so it grows with the number of
+Many threads write to an `Audit`. It keeps names and flaws, never contents, so it grows with the number of
 objects and not with their size.
 """
 
@@ -31,7 +31,7 @@ from lakestate.verification.report import Finding, Problem
 T = TypeVar("T")
 
 STATE_ERRORS = (CorruptionError, IncompatibleStateError, InvalidInputError, NotFoundError)
-"""What reading a damaged object raises. That a store does not answer is no finding: it is raised."""
+"""What reading a damaged object raises. If a store does not answer, the error is raised instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Flaw:
 
 
 class Audit:
-    """What is known of the objects of a job."""
+    """What is known about the objects of a job."""
 
     def __init__(self, objects: JobObjects) -> None:
         self.objects = objects
@@ -57,13 +57,13 @@ class Audit:
         self._users: dict[str, set[str]] = {}
 
     def count_read(self, path: str, size_bytes: int) -> None:
-        """An object was read."""
+        """Count an object that was read."""
         with self._lock:
             self.checked[parse_object_name(path).kind.value] += 1
             self.bytes_read += size_bytes
 
     def add_flaw(self, path: str, flaw: Flaw) -> None:
-        """Something is wrong with an object."""
+        """Record that something is wrong with an object."""
         with self._lock:
             known = self._flaws.setdefault(path, [])
             if flaw not in known:
@@ -75,24 +75,24 @@ class Audit:
         return not self._flaws
 
     def clear_flaws(self, path: str) -> None:
-        """What was wrong with an object is right by now."""
+        """Drop what was wrong with an object: it no longer counts."""
         self._flaws.pop(path, None)
 
     def flawed_paths(self, kind: ObjectKind) -> list[str]:
-        """The objects of a kind that something is wrong with."""
+        """The objects of a kind that have flaws."""
         return [path for path in self._flaws if parse_object_name(path).kind is kind]
 
     def is_flawed(self, path: str) -> bool:
-        """Whether anything is wrong with an object."""
+        """Whether an object has flaws."""
         return path in self._flaws
 
     def add_epoch_dependency(self, path: str, epoch: Epoch) -> None:
-        """Restoring an epoch needs an object."""
+        """Record that restoring an epoch needs an object."""
         with self._lock:
             self._epochs.setdefault(path, set()).add(epoch)
 
     def add_object_dependency(self, path: str, user: str) -> None:
-        """Whoever needs the object `user` needs this one."""
+        """Record that every epoch that needs the object `user` needs this one."""
         with self._lock:
             self._users.setdefault(path, set()).add(user)
 
@@ -106,7 +106,7 @@ class Audit:
         return frozenset(direct.union(*(self._epochs.get(user, ()) for user in self._users.get(path, ()))))
 
     def read_verified(self, ref: ObjectRef) -> bytes | None:
-        """The bytes of a referenced object; None, and a flaw, if they are not what the reference says."""
+        """The bytes of a referenced object; None, with a flaw recorded, if the reference differs."""
         try:
             data = self.objects.store.get(self.objects.store_path(ref.path)).data
         except NotFoundError:
@@ -120,7 +120,7 @@ class Audit:
         return data
 
     def try_read(self, path: str, act: Callable[[], T], consequence: str = "") -> T | None:
-        """What `act` gives; None, and a flaw of the object, if it cannot be read."""
+        """What `act` returns; None, with a flaw recorded, if the object cannot be read."""
         try:
             return act()
         except STATE_ERRORS as error:
@@ -144,14 +144,14 @@ class Audit:
                 )
 
     def drop_flaws_of_collected(self, retained: Collection[Epoch]) -> None:
-        """Drop flaws of objects that only epochs needed which have been collected in the meantime."""
+        """Drop flaws of objects that are needed only by epochs that were collected meanwhile."""
         for path in list(self._flaws):
             epochs = self.epochs_of(path)
             if epochs and epochs.isdisjoint(retained):
                 del self._flaws[path]
 
     def may_hide_references(self) -> bool:
-        """Whether something cannot be read that may name further objects."""
+        """Whether an object that may name further objects cannot be read."""
         return any(
             parse_object_name(path).kind in _NAMES_OTHERS
             and any(flaw.problem not in (Problem.CONTRADICTION, Problem.OUTDATED) for flaw in flaws)
@@ -171,19 +171,19 @@ _NAMES_OTHERS = frozenset(
 
 
 def flaw_of(error: LakestateError) -> Flaw:
-    """An error that reading raised, as a flaw."""
-    told = error.summary if error.found is None else f"{error.summary} ({error.found})"
+    """The flaw that an error of reading shows."""
+    detail = error.summary if error.found is None else f"{error.summary} ({error.found})"
     match error:
         case NotFoundError():
             return Flaw(Problem.MISSING)
         case ContradictionError():
-            return Flaw(Problem.CONTRADICTION, told, error.expected or "")
+            return Flaw(Problem.CONTRADICTION, detail, error.expected or "")
         case IncompatibleStateError():
-            return Flaw(Problem.NEWER_FORMAT, told, error.expected or "")
+            return Flaw(Problem.NEWER_FORMAT, detail, error.expected or "")
         case MisplacedObjectError():
-            return Flaw(Problem.MISPLACED, told, error.expected or "")
+            return Flaw(Problem.MISPLACED, detail, error.expected or "")
         case _:
-            return Flaw(Problem.UNREADABLE, told, error.expected or "")
+            return Flaw(Problem.UNREADABLE, detail, error.expected or "")
 
 
 def _flaw_of_bytes(data: bytes, ref: ObjectRef) -> Flaw | None:

@@ -1,7 +1,7 @@
 """`verify_cache`: compare every cached run of a host with the checksum it was stored with.
 
-The cache looks for the same at the first use of a run in each process, and builds what is damaged
-again; here all of it is read at once. Nothing is written, and nothing is locked but for reading.
+The cache itself does this at the first use of a run in each process, and rebuilds what is damaged.
+Here everything is read at once. Nothing is written, and locks are shared.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from lakestate.storage.cache.entry import (
 )
 from lakestate.verification.report import Finding, Problem
 
-_REBUILT = "it is built again from the store when it is needed"
+_REBUILT = "it is rebuilt from the store when it is needed"
 _ATTEMPTS = 3
-"""An entry may be replaced while it is looked at; then it is looked at again."""
+"""An entry may be replaced while it is checked; then it is checked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheReport:
-    """What a run cache holds, and what of it is not what was written."""
+    """What a run cache holds, and which of its entries are damaged."""
 
     directory: str
     entries: int = 0
@@ -38,17 +38,17 @@ class CacheReport:
 
     @property
     def is_clean(self) -> bool:
-        """True if every entry can be trusted."""
+        """True if no entry is damaged."""
         return not self.findings
 
     def __str__(self) -> str:
-        told = f"{len(self.findings)} damaged" if self.findings else "no damage"
-        head = f"{self.directory}: {told} in {self.entries:,} cached runs ({self.bytes_read:,} bytes)"
+        detail = f"{len(self.findings)} damaged" if self.findings else "no damage"
+        head = f"{self.directory}: {detail} in {self.entries:,} cached runs ({self.bytes_read:,} bytes)"
         return "\n".join([head, *(f"  {finding}" for finding in self.findings)])
 
 
 def verify_cache(directory: str | Path) -> CacheReport:
-    """Verify a run cache directory, such as `ParquetBackend(cache_dir=...)` names.
+    """Verify a run cache directory, as in `ParquetBackend(cache_dir=...)`.
 
     A damaged cached run costs time, never rows.
 
@@ -86,7 +86,7 @@ def _check_entry(data: Path) -> tuple[Finding | None, int]:
 
 def _compare_entry(data: Path, record: EntryRecord | None) -> tuple[Finding | None, int]:
     if record is None or entry_name(record.key) != data.name.removesuffix(DATA_SUFFIX):
-        # Without a record that is its own an entry counts as absent.
+        # An entry without its own record counts as absent.
         name = data.with_suffix(RECORD_SUFFIX)
         return Finding(str(name), "record of a cached run", Problem.UNREADABLE, consequence=_REBUILT), 0
     try:
@@ -94,7 +94,7 @@ def _compare_entry(data: Path, record: EntryRecord | None) -> tuple[Finding | No
     except FileNotFoundError:
         return None, 0
     try:
-        # Evicting waits for us, so what we read is one entry from beginning to end.
+        # Eviction waits for this lock, so the whole read is of one entry.
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         size, checksum = os.fstat(descriptor).st_size, checksum_of(descriptor)
     finally:

@@ -1,7 +1,7 @@
 """The tree below the retained epochs: epoch record → manifest → subtask metadata → data files.
 
-Each object is read once, however many epochs refer to it. What refers to a data file is checked
-against what was said about it elsewhere; the files themselves are for `data_files`.
+Each object is read once, no matter how many epochs refer to it. All references to a data file are
+compared with each other; `data_files` checks the files themselves.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ReferencedFile:
 
 @dataclass(frozen=True, slots=True)
 class _MetadataFacts:
-    """What stays in memory of a metadata object that was read."""
+    """What is kept of a metadata object after reading it."""
 
     operator_id: str
     subtask_index: int
@@ -56,7 +56,7 @@ class _MetadataFacts:
 
 
 class CheckpointTree:
-    """What the retained epochs lead to."""
+    """Everything that the retained epochs refer to."""
 
     def __init__(self, audit: Audit, threads: Executor) -> None:
         self._audit = audit
@@ -66,21 +66,21 @@ class CheckpointTree:
         self.files: dict[str, ReferencedFile] = {}
 
     def read_epoch(self, record: EpochRecord) -> Manifest | None:
-        """Read what an epoch's record leads to, but for the data files."""
+        """Read everything below an epoch's record except the data files."""
         audit, path = self._audit, record.manifest.path
         audit.add_epoch_dependency(audit.objects.paths.epoch_record(record.epoch), record.epoch)
         audit.add_epoch_dependency(path, record.epoch)
         data = audit.read_verified(record.manifest)
         if data is None:
             return None
-        job, shown = audit.objects.job_id, audit.objects.url_of(path)
-        manifest = audit.try_read(path, lambda: decode_manifest(data, shown, job))
+        job, url = audit.objects.job_id, audit.objects.url_of(path)
+        manifest = audit.try_read(path, lambda: decode_manifest(data, url, job))
         if manifest is None:
             return None
         for flaw in _manifest_flaws(manifest, record):
             audit.add_flaw(path, flaw)
         for sink in manifest.sinks:
-            audit.try_read(path, partial(decode_pre_commits, sink.data, shown))
+            audit.try_read(path, partial(decode_pre_commits, sink.data, url))
         entries = [(operator, entry) for operator in manifest.operators for entry in operator.subtasks]
         for _ in self._threads.map(lambda item: self._read_entry(path, manifest, *item), entries):
             pass
@@ -94,7 +94,7 @@ class CheckpointTree:
         with self._lock:
             is_known = path in self._metadata
         if not is_known:
-            # Two epochs are never read at once, and an epoch names an object once: nobody else is here.
+            # Epochs are read one after another and name each object once: no other thread reads this one.
             known = self._read_metadata(entry)
             with self._lock:
                 self._metadata[path] = known
@@ -108,8 +108,8 @@ class CheckpointTree:
         data = audit.read_verified(ref)
         if data is None:
             return None
-        shown = audit.objects.url_of(ref.path)
-        metadata = audit.try_read(ref.path, lambda: decode_subtask(data, shown, audit.objects.job_id))
+        url = audit.objects.url_of(ref.path)
+        metadata = audit.try_read(ref.path, lambda: decode_subtask(data, url, audit.objects.job_id))
         if metadata is None:
             return None
         for flaw in audit.try_read(ref.path, lambda: list(_metadata_flaws(metadata))) or ():
@@ -140,7 +140,7 @@ class CheckpointTree:
         with self._lock:
             known = self.files.setdefault(path, named)
             if named.config.state_version == named.file.state_version:
-                # The declaration that the file was written under says most about it.
+                # The declaration that the file was written under describes it best.
                 self.files[path] = replace(known, config=named.config)
         if known.file != named.file:
             found = f"{path} as {_description(named.file)}"
@@ -148,7 +148,7 @@ class CheckpointTree:
 
 
 def _whole(file: FileRef) -> FileRef:
-    """A reference without what is different for each of its holders."""
+    """A reference without the fields that differ from holder to holder."""
     return replace(file, valid_keys=ALL_KEYS, valid_from_us=None, unknown_fields=b"")
 
 
@@ -176,11 +176,11 @@ def _manifest_flaws(manifest: Manifest, record: EpochRecord) -> Iterator[Flaw]:
 def _entry_flaws(
     known: _MetadataFacts, manifest: Manifest, operator: OperatorEntry, entry: SubtaskEntry
 ) -> Iterator[Flaw]:
-    """What a manifest says about a metadata object, and what the object says itself."""
-    said = (operator.operator_id, entry.subtask_index, operator.parallelism, entry.key_range)
+    """Where a manifest and a metadata object that it names disagree."""
+    stated = (operator.operator_id, entry.subtask_index, operator.parallelism, entry.key_range)
     found = (known.operator_id, known.subtask_index, known.parallelism, known.key_range)
-    if said != found:
-        yield _contradiction(f"{entry.metadata.path} as that of {said}", str(found))
+    if stated != found:
+        yield _contradiction(f"{entry.metadata.path} as that of {stated}", str(found))
     if known.epoch > manifest.epoch or known.generation > manifest.generation:
         found_in = f"{entry.metadata.path} of epoch {known.epoch}, generation {known.generation}"
         yield _contradiction(found_in, f"at most epoch {manifest.epoch}, generation {manifest.generation}")
@@ -197,7 +197,7 @@ def _metadata_flaws(metadata: SubtaskMetadata) -> Iterator[Flaw]:
     for table in metadata.tables:
         config = metadata.config(table.table)
         if config is None or config.table_type != table.table_type:
-            yield _contradiction(f"files of table {table.table}", "a table that is declared so")
+            yield _contradiction(f"files of table {table.table}", "a declared table of this type")
             continue
         for file in table.files:
             yield from _file_flaws(file, table, config, metadata)
@@ -210,7 +210,7 @@ def _file_flaws(
     folder = f"/operator-{metadata.operator_id}/{table.table}-"
     if name.kind is not ObjectKind.DATA or folder not in file.path:
         yield _contradiction(f"the file {file.path}", f"one of …{folder}…")
-    # What was merged is named after the epoch that swapped it in, and may count as of an earlier one.
+    # A merged file is named after the epoch that swapped it in; its rows may be of an earlier one.
     elif not file.epoch <= (name.epoch or 0) <= metadata.epoch:
         yield _contradiction(f"{file.path} of epoch {file.epoch}", f"at most epoch {metadata.epoch}")
     if file.state_version > config.state_version:

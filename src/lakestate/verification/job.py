@@ -1,7 +1,7 @@
-"""`verify`: read everything that a job's retained epochs need, and say what is wrong with it.
+"""`verify`: read everything that a job's retained epochs need, and report what is wrong with it.
 
-Nothing is written, not even to the run cache. A job may run meanwhile: what retention takes away
-under us is no damage, so the boundary is read again before anything is reported.
+Nothing is written, not even to the run cache. The job may be running: what retention deletes
+meanwhile is not damage, so the boundary is read again before anything is reported.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
 from lakestate.job.state_backend import StateBackend
-from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.metadata import Manifest, TableConfig
 from lakestate.protocol.paths import BOUNDARY, ObjectKind, parse_object_name
-from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.sinks.sink import Sink
 from lakestate.storage.parallel import InlineExecutor, is_sequential
 from lakestate.tables.context import TableContext
+from lakestate.tables.registry import table_of
 from lakestate.verification.audit import STATE_ERRORS, Audit, flaw_of
 from lakestate.verification.checkpoint_tree import CheckpointTree, ReferencedFile
-from lakestate.verification.data_files import check_data_file
 from lakestate.verification.records import Records, check_records, read_records
 from lakestate.verification.report import (
     DanglingOutput,
@@ -36,7 +36,7 @@ from lakestate.verification.sink_output import SinkOutput
 
 THREADS_DEFAULT = 8
 _SINK_ATTEMPTS = 3
-"""A running job may publish while its unfinished output is looked at; then it is looked at again."""
+"""A running job may publish while its unfinished output is checked; then the output is checked again."""
 
 
 def verify(
@@ -48,9 +48,9 @@ def verify(
 ) -> VerificationReport:
     """Verify a whole job: existence, size, checksum, content and cross-references of everything.
 
-    With the job's `sinks`, by id, their unfinished output is verified as well. So many files are
-    read at a time as there are `threads`; of a large file one row group is in memory. Raises
-    NotFoundError if there is no such job, and StorageUnavailableError if the store does not answer.
+    With the job's `sinks`, by id, their unfinished output is verified as well. Up to `threads` files
+    are read at a time, large ones by row group. Raises NotFoundError if there is no such job, and
+    StorageUnavailableError if the store does not answer.
 
     >>> import lakestate as ls
     >>> backend = ls.ParquetBackend("memory://docs-verify")
@@ -64,7 +64,7 @@ def verify(
     (True, (Epoch(1),))
     """
     if threads < 1:
-        raise InvalidInputError("reading takes a thread", found=threads)
+        raise InvalidInputError("verification needs at least one thread", found=threads)
     with _threads(threads) as pool:
         return _Verification(backend.without_cache(), job_id, dict(sinks or {}), pool).report()
 
@@ -88,7 +88,7 @@ class _Verification:
         self._manifests: dict[Epoch, Manifest] = {}
 
     def report(self) -> VerificationReport:
-        # Listed first: whatever is referred to later than that is not taken for an orphan.
+        # Listed first, so that an object that is written and referred to later does not count as an orphan.
         listed = self._list_objects()
         if not listed:
             raise NotFoundError("no such job", object_name=self._objects.url_of(""))
@@ -127,7 +127,7 @@ class _Verification:
             check_data_file(file, named.config, context)
             audit.count_read(file.path, file.size_bytes)
         except STATE_ERRORS as error:
-            # Which of size, checksum and content it is, the bytes tell.
+            # The bytes show whether it is the size, the checksum or the content.
             if audit.read_verified(file.object_ref) is not None:
                 audit.add_flaw(file.path, flaw_of(error))
 
@@ -147,7 +147,7 @@ class _Verification:
     def _check_sink(
         self, sink_id: str, sink: Sink, records: Records
     ) -> tuple[list[Finding], list[DanglingOutput]]:
-        """Look at a sink's output until nothing was published meanwhile, or nothing is wrong."""
+        """Check a sink's output until nothing was published meanwhile, or nothing is wrong."""
         found: tuple[list[Finding], list[DanglingOutput]] = [], []
         newest = records.newest
         for _ in range(_SINK_ATTEMPTS):
@@ -158,7 +158,7 @@ class _Verification:
             if not found[0] or not epochs or epochs[-1] == newest:
                 return found
             newest = epochs[-1]
-        # It publishes faster than we look, so it has what it needs.
+        # The job publishes faster than this check runs, so it has what it needs.
         return [], found[1]
 
     def _sink_output(
@@ -187,7 +187,7 @@ class _Verification:
         except STATE_ERRORS as error:
             if isinstance(error, _NoSuchSinkError):
                 raise
-            # What of it is an object of the job is reported already.
+            # A damaged object of the job is reported already.
             return ([_unreadable(error, files.url)] if self._audit.is_clean else []), []
         try:
             findings = list(output.findings())
@@ -211,7 +211,7 @@ class _Verification:
             yield DanglingOutput(name, found.upload.token, status, started_ms=found.started_ms)
 
     def _ignore_deleted_tags(self) -> None:
-        """A tag that is gone by now was taken back: its epoch could not be tagged any more."""
+        """Ignore flaws of tags that are gone: they were withdrawn, because their epoch was too old."""
         for path in self._audit.flawed_paths(ObjectKind.TAG):
             try:
                 self._objects.store.head(self._objects.store_path(path))
@@ -219,7 +219,7 @@ class _Verification:
                 self._audit.clear_flaws(path)
 
     def _retained_now(self, records: Records) -> tuple[Epoch, ...]:
-        """The epochs that are kept now. Retention may have gone on since we began."""
+        """The epochs that are retained now. Retention may have run since the verification began."""
         epochs = {*records.retained, *self._epochs_without_record(records)}
         if records.is_everything_retained:
             return tuple(sorted(epochs))
@@ -253,8 +253,13 @@ class _Verification:
             yield Orphan(self._objects.url_of(path), name.kind.value, size_bytes, deletion, name.epoch)
 
 
+def check_data_file(file: FileRef, config: TableConfig, context: TableContext) -> None:
+    """Raise if a data file does not match its reference and its table. The run cache is not used."""
+    table_of(config).check_file(file, context)
+
+
 class _NoSuchSinkError(InvalidInputError):
-    """The caller asks for a sink that the job does not have."""
+    """The caller names a sink that the job does not have."""
 
 
 def _unreadable(error: LakestateError, otherwise: str) -> Finding:

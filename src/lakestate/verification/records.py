@@ -1,7 +1,8 @@
-"""The JSON records of a job: each for itself, and all against each other.
+"""The JSON records of a job: each by itself, and all compared with each other.
 
-A record that was lost or set back to an older version is still a good record, or none; only the
-others tell. The fence is read last: what was published before must be known to it.
+A record that was replaced by an older version is valid by itself, and one that was deleted leaves
+nothing: only the other records show it. The fence is read last, because it must know of everything
+that was published before.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lakestate.verification.report import Problem
 
 NO_START = "no driver can start"
 NO_RETENTION = "retention deletes nothing"
-COMMITTED_AGAIN = "the commit is done again, which is harmless"
+COMMITTED_AGAIN = "the commit is repeated, which is harmless"
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Records:
     """The readable ones, by path."""
     committed: set[Epoch] = field(default_factory=set)
     is_everything_retained: bool = False
-    """True if the boundary or a tag cannot be read: any epoch may be one that is kept."""
+    """True if the boundary or a tag cannot be read: any epoch may have to be kept."""
 
     @property
     def oldest(self) -> Epoch:
@@ -58,7 +59,7 @@ class Records:
         return tuple(epoch for epoch in sorted(self.published) if self.is_retained(epoch))
 
     def tags_of(self, epoch: Epoch) -> tuple[str, ...]:
-        """The names that an epoch has."""
+        """The names of an epoch's tags."""
         return tuple(sorted(tag.name for tag in self.tags.values() if tag.epoch == epoch))
 
 
@@ -102,20 +103,20 @@ def _read_marker(audit: Audit, listed: Mapping[str, int], record: EpochRecord, r
         if marker == expected:
             records.committed.add(epoch)
         else:
-            told = f"epoch {marker.epoch}, generation {marker.generation}"
-            flaw = Flaw(Problem.MISPLACED, told, f"the marker of epoch {epoch}", COMMITTED_AGAIN)
+            detail = f"epoch {marker.epoch}, generation {marker.generation}"
+            flaw = Flaw(Problem.MISPLACED, detail, f"the marker of epoch {epoch}", COMMITTED_AGAIN)
             audit.add_flaw(path, flaw)
 
 
 @dataclass(frozen=True)
 class _EpochTraces:
-    """What epochs have left behind, whether or not they still have a record."""
+    """What is left of epochs, with or without a record."""
 
     marked: frozenset[Epoch]
-    """Those with a commit marker."""
+    """Epochs with a commit marker."""
     with_manifest: frozenset[Epoch]
     parents: frozenset[Epoch]
-    """Those that another epoch came after."""
+    """Epochs that are the parent of another one."""
 
     @classmethod
     def collect(cls, manifests: Mapping[Epoch, Manifest], listed: Collection[str]) -> _EpochTraces:
@@ -131,15 +132,15 @@ class _EpochTraces:
 def check_records(
     audit: Audit, records: Records, manifests: Mapping[Epoch, Manifest], listed: Collection[str]
 ) -> None:
-    """Blame records that are lost, or older than what others say."""
+    """Record flaws of records that are missing, or older than other records show."""
     left = _EpochTraces.collect(manifests, listed)
     _check_tags(audit, records, left)
     _check_boundary(audit, records, left)
-    for epoch, told in _epochs_without_record(audit, records, left).items():
+    for epoch, detail in _epochs_without_record(audit, records, left).items():
         path = audit.objects.paths.epoch_record(epoch)
         audit.add_epoch_dependency(path, epoch)
         consequence = NO_START if records.newest is None or epoch > records.newest else ""
-        audit.add_flaw(path, Flaw(Problem.MISSING, told, consequence=consequence))
+        audit.add_flaw(path, Flaw(Problem.MISSING, detail, consequence=consequence))
     _check_order(audit, records)
     _check_fence(audit, records)
 
@@ -148,31 +149,31 @@ def _check_tags(audit: Audit, records: Records, left: _EpochTraces) -> None:
     for path, tag in records.tags.items():
         record = records.epochs.get(tag.epoch)
         if tag.epoch not in records.published and tag.epoch not in left.with_manifest:
-            told = f"epoch {tag.epoch}, which has no record"
-            audit.add_flaw(path, Flaw(Problem.CONTRADICTION, told, "a published epoch"))
+            detail = f"epoch {tag.epoch}, which has no record"
+            audit.add_flaw(path, Flaw(Problem.CONTRADICTION, detail, "a published epoch"))
         elif record is not None and record.manifest != tag.manifest:
-            told = f"manifest {tag.manifest.path}"
-            audit.add_flaw(path, Flaw(Problem.CONTRADICTION, told, record.manifest.path))
+            detail = f"manifest {tag.manifest.path}"
+            audit.add_flaw(path, Flaw(Problem.CONTRADICTION, detail, record.manifest.path))
 
 
 def _check_boundary(audit: Audit, records: Records, left: _EpochTraces) -> None:
     gone = left.parents - records.published - left.with_manifest
     if records.boundary is None:
         if gone and not audit.is_flawed(BOUNDARY):
-            told = f"epoch {max(gone)} was collected"
-            audit.add_flaw(BOUNDARY, Flaw(Problem.MISSING, told, "a boundary after it"))
+            detail = f"epoch {max(gone)} was collected"
+            audit.add_flaw(BOUNDARY, Flaw(Problem.MISSING, detail, "a boundary after it"))
         return
     oldest = records.boundary.oldest
     if oldest not in records.published and oldest not in left.with_manifest:
-        told = f"epoch {oldest}, of which nothing is left"
-        audit.add_flaw(BOUNDARY, Flaw(Problem.OUTDATED, told, "a published epoch"))
+        detail = f"epoch {oldest}, of which nothing is left"
+        audit.add_flaw(BOUNDARY, Flaw(Problem.OUTDATED, detail, "a published epoch"))
 
 
 def _epochs_without_record(audit: Audit, records: Records, left: _EpochTraces) -> dict[Epoch, str]:
-    """Epochs that must have had a record and have none, with what tells so."""
+    """Epochs that must have had a record and have none, with the evidence."""
     oldest = records.oldest
     if audit.is_flawed(BOUNDARY):
-        # What lies before all that is left may have been collected.
+        # Epochs before the oldest one that is left may have been collected.
         oldest = min(records.published, default=oldest)
     evidence = {epoch: "the epoch's commit marker" for epoch in left.marked if epoch >= oldest}
     known = {tag.epoch for tag in records.tags.values()}
@@ -181,16 +182,16 @@ def _epochs_without_record(audit: Audit, records: Records, left: _EpochTraces) -
     for epoch in sorted(left.with_manifest):
         if epoch in known or (epoch in left.parents and epoch >= oldest):
             evidence.setdefault(epoch, "the epoch's manifest, and what came after it")
-    return {epoch: told for epoch, told in evidence.items() if epoch not in records.published}
+    return {epoch: detail for epoch, detail in evidence.items() if epoch not in records.published}
 
 
 def _check_order(audit: Audit, records: Records) -> None:
     highest = Generation(1)
     for epoch, record in sorted(records.epochs.items()):
         if record.generation < highest:
-            told = f"generation {record.generation}"
+            detail = f"generation {record.generation}"
             path = audit.objects.paths.epoch_record(epoch)
-            audit.add_flaw(path, Flaw(Problem.CONTRADICTION, told, f"at least {highest}"))
+            audit.add_flaw(path, Flaw(Problem.CONTRADICTION, detail, f"at least {highest}"))
         highest = max(highest, record.generation)
 
 
@@ -207,7 +208,7 @@ def _check_fence(audit: Audit, records: Records) -> None:
         audit.count_read(FENCE, len(found.record.encode()))
     if known < highest:
         problem = Problem.MISSING if found is None else Problem.OUTDATED
-        told = "" if found is None else f"generation {known}"
-        # The next driver gets the next generation, and may not be lower than who published.
+        detail = "" if found is None else f"generation {known}"
+        # The next driver gets the next generation, which may not be lower than that of a published epoch.
         consequence = NO_START if known + 1 < highest else ""
-        audit.add_flaw(FENCE, Flaw(problem, told, f"at least generation {highest}", consequence))
+        audit.add_flaw(FENCE, Flaw(problem, detail, f"at least generation {highest}", consequence))

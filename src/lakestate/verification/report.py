@@ -1,6 +1,6 @@
-"""What a verification says: findings, orphans, dangling uploads, and which epochs can be restored.
+"""The result of a verification: findings, orphans, dangling uploads, and which epochs can be restored.
 
-Frozen values only. `str` of a report is meant for people; everything in it is a field as well.
+Frozen values only. `str(report)` is for people; everything in it is also a field.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from enum import Enum
 from lakestate.protocol.values import Epoch
 
 LINES_MAX = 20
-"""Of each kind, `str` shows so many; the fields hold all."""
+"""`str` shows this many items of each kind; the fields hold all."""
 
 
 class Problem(Enum):
     """What is wrong with an object."""
 
     MISSING = "is missing"
-    SIZE = "has another size"
+    SIZE = "has the wrong size"
     CHECKSUM = "does not match its checksum"
     UNREADABLE = "cannot be decoded"
-    MISPLACED = "is in another's place"
-    CONTRADICTION = "does not fit what refers to it"
-    OUTDATED = "is older than what it belongs to"
-    NEWER_FORMAT = "is of a format that this version does not know"
+    MISPLACED = "belongs in another place"
+    CONTRADICTION = "contradicts what refers to it"
+    OUTDATED = "is older than other objects show"
+    NEWER_FORMAT = "has a format that this version does not know"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Finding:
     """One object that is not what it should be.
 
     >>> print(Finding("s3://bucket/job/manifest.pb", "manifest", Problem.SIZE, epochs=(Epoch(7),)))
-    manifest has another size: s3://bucket/job/manifest.pb; epoch 7 cannot be restored
+    manifest has the wrong size: s3://bucket/job/manifest.pb; epoch 7 cannot be restored
     """
 
     object_name: str
@@ -43,9 +43,9 @@ class Finding:
     found: str = ""
     expected: str = ""
     epochs: tuple[Epoch, ...] = ()
-    """The retained epochs that cannot be restored because of it."""
+    """The retained epochs that it makes impossible to restore."""
     consequence: str = ""
-    """What follows from it, if that is something else."""
+    """What else follows from it."""
 
     def __str__(self) -> str:
         parts = [f"{self.kind} {self.problem.value}: {self.object_name}"]
@@ -61,11 +61,11 @@ class Finding:
 
 
 class OrphanDeletion(Enum):
-    """What becomes of an object that nothing refers to."""
+    """When retention deletes an object that nothing refers to."""
 
     NEXT_RETENTION = "the next retention deletes it"
-    LATER = "retention deletes it when its boundary has passed the epoch"
-    NEVER = "it is not ours, and is never deleted"
+    LATER = "retention deletes it once its boundary has passed the epoch"
+    NEVER = "it does not belong to Lakestate and is never deleted"
     UNKNOWN = "an epoch that cannot be read may need it; retention deletes nothing"
 
 
@@ -84,12 +84,12 @@ class Orphan:
 
 
 class DanglingStatus(Enum):
-    """Whose an unfinished upload or hidden file is."""
+    """Who left an unfinished upload or hidden file, and what happens to it."""
 
-    DEAD = "left by an attempt that died; the next clean-up removes it"
-    COPY = "a copy of a file that is open; it is removed when that is finished"
-    IN_FLIGHT = "begun after the newest published epoch; it may be in use"
-    NOT_USED = "state is never uploaded in parts; abort it by hand"
+    DEAD = "left by a failed attempt; the next clean-up removes it"
+    COPY = "a copy of an open file; it is removed when the file is finished"
+    IN_FLIGHT = "started after the newest published epoch; it may be in use"
+    NOT_USED = "state is never uploaded in parts; abort the upload by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +112,14 @@ class EpochVerdict:
 
     epoch: Epoch
     reasons: tuple[str, ...] = ()
-    """Why not."""
+    """Why it cannot be restored."""
     tags: tuple[str, ...] = ()
     is_committed: bool = True
-    """Whether its commit marker is there. The newest epoch's commit is done again otherwise."""
+    """Whether it has a commit marker. Without one, the next start repeats the commit of the newest epoch."""
 
     @property
     def is_restorable(self) -> bool:
-        """True if everything that restoring needs is there and right."""
+        """True if everything that restoring needs exists and is intact."""
         return not self.reasons
 
 
@@ -137,14 +137,14 @@ class VerificationReport:
     orphans: tuple[Orphan, ...] = ()
     dangling: tuple[DanglingOutput, ...] = ()
     epochs: tuple[EpochVerdict, ...] = ()
-    """Those that retention keeps, oldest first."""
+    """The retained epochs, oldest first."""
     checked: Mapping[str, int] = field(default_factory=dict)
     """How many objects of each kind were read."""
     bytes_read: int = 0
 
     @property
     def is_clean(self) -> bool:
-        """True if nothing is damaged. Orphans and dangling uploads are no damage."""
+        """True if nothing is damaged. Orphans and dangling uploads are not damage."""
         return not self.findings
 
     @property
@@ -158,7 +158,7 @@ class VerificationReport:
         return tuple(verdict for verdict in self.epochs if not verdict.is_restorable)
 
     def about(self, path: str) -> tuple[Finding, ...]:
-        """The findings about an object, named by the end of its path."""
+        """The findings about an object, which you name by the end of its path."""
         return tuple(finding for finding in self.findings if finding.object_name.endswith(path))
 
     def __str__(self) -> str:
@@ -166,8 +166,8 @@ class VerificationReport:
 
     def _lines(self) -> Iterator[str]:
         count = sum(self.checked.values())
-        told = "no damage" if self.is_clean else f"{len(self.findings)} damaged objects"
-        yield f"{self.url}: {told} found in {count:,} objects ({self.bytes_read:,} bytes)"
+        detail = "no damage" if self.is_clean else f"{len(self.findings)} damaged objects"
+        yield f"{self.url}: {detail} found in {count:,} objects ({self.bytes_read:,} bytes)"
         if self.checked:
             yield "read: " + ", ".join(f"{times:,} × {kind}" for kind, times in sorted(self.checked.items()))
         yield f"restorable: {_epochs(self.restorable)}"
@@ -200,7 +200,7 @@ def _more(count: int) -> str:
 
 
 def _epochs(epochs: tuple[Epoch, ...]) -> str:
-    """Epochs as people write them: runs of them as ranges."""
+    """Epochs as people write them, with consecutive ones as a range."""
     if not epochs:
         return "no epoch"
     runs: list[list[int]] = []

@@ -1,7 +1,7 @@
-"""The unfinished output of a sink: what the newest epoch refers to must be there, and nothing else should.
+"""The unfinished output of a sink: everything that the newest epoch refers to, and what else is left.
 
-Only the newest epoch counts: what older ones had open has been finished since. Output that is
-committed belongs to its readers, and is not looked at.
+Only the newest epoch counts: files that older epochs had open are finished by now. Committed output
+belongs to its readers and is not checked.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SinkOutput:
         *,
         is_committed: bool,
     ) -> SinkOutput:
-        """Read the records of open files from the sink's state. Raises what restoring it would raise."""
+        """Read the records of open files from the sink's state. Raises what restoring would raise."""
         tables = TableManager.load(task, sink.tables(), backend, epoch)
         state = OpenFiles(tables.keyed(OPEN_FILES))
         records = tuple(state.records())
@@ -83,14 +83,14 @@ class SinkOutput:
             used |= {(file.path, _token_of(file)) for file in pre_commit.finished}
         for path, token, started_ms in self._unfinished_output():
             begun = epoch_begun(path, fingerprint)
-            # A file of which no part was full had no upload yet; the next epoch may have begun one.
+            # A file without a full part has no upload yet; the next epoch may have started one.
             if begun is None or not used.isdisjoint({(path, token), (path, "")}):
                 continue
             status = self._status(token) if begun <= self.epoch else DanglingStatus.IN_FLIGHT
             yield DanglingOutput(self._display_name(path), token, status, self.sink_id, started_ms)
 
     def _status(self, token: str) -> DanglingStatus:
-        """What clean-up does with output that the newest epoch could refer to, and does not."""
+        """What clean-up does with output that the newest epoch does not refer to."""
         open_names = {record.path.rpartition("/")[2] for record in self.open_files}
         is_copy = isinstance(self.sink.output, LocalOutput) and original_name(token) in open_names
         return DanglingStatus.COPY if is_copy else DanglingStatus.DEAD
@@ -109,7 +109,7 @@ class SinkOutput:
     def _resume_point_findings(self, path: str, resume_point: ResumePoint) -> Iterator[Finding]:
         match resume_point:
             case LocalResumePoint(temporary=temporary, position=position, crc32=crc32):
-                # What follows the position was written by an attempt that died, and does not count.
+                # Bytes after the position were written by a failed attempt and do not count.
                 yield from self._hidden_findings(temporary, position, crc32)
             case UploadResumePoint(token=None):
                 return
@@ -133,7 +133,7 @@ class SinkOutput:
                 assert_never(file.content)
 
     def _is_in_place(self, file: FilePreCommit) -> bool:
-        """True if a commit that was cut short has shown the file already."""
+        """True if an interrupted commit has already made the file visible."""
         output = self.sink.output
         if isinstance(output, LocalOutput):
             target = output.root / file.path
@@ -155,10 +155,9 @@ class SinkOutput:
             found = there.get(part.number)
             if found != part:
                 name = f"{self._display_name(upload.path)} (part {part.number} of upload {upload.token})"
-                told = "nothing" if found is None else f"{found.size_bytes} bytes with receipt {found.token}"
+                detail = "nothing" if found is None else _part_text(found)
                 problem = Problem.MISSING if found is None else Problem.CHECKSUM
-                wanted = f"{part.size_bytes} bytes with receipt {part.token}"
-                yield Finding(name, _PART, problem, told, wanted, consequence=self._consequence)
+                yield Finding(name, _PART, problem, detail, _part_text(part), consequence=self._consequence)
 
     def _hidden_findings(
         self, temporary: str, size_bytes: int, crc32: int | None, *, exactly: bool = False
@@ -170,16 +169,16 @@ class SinkOutput:
         found = output.checksum(temporary, size_bytes)
         if size is None or found is None or (exactly and size != size_bytes):
             problem = Problem.MISSING if size is None else Problem.SIZE
-            told = "" if size is None else f"{size} bytes"
-            wanted = f"{size_bytes} bytes"
-            yield Finding(name, _HIDDEN, problem, told, wanted, consequence=self._consequence)
+            detail = "" if size is None else f"{size} bytes"
+            expected = f"{size_bytes} bytes"
+            yield Finding(name, _HIDDEN, problem, detail, expected, consequence=self._consequence)
         elif crc32 is not None and found != crc32:
-            told, wanted = f"CRC-32 {found:08x}", f"CRC-32 {crc32:08x}"
-            yield Finding(name, _HIDDEN, Problem.CHECKSUM, told, wanted, consequence=self._consequence)
+            detail, expected = f"CRC-32 {found:08x}", f"CRC-32 {crc32:08x}"
+            yield Finding(name, _HIDDEN, Problem.CHECKSUM, detail, expected, consequence=self._consequence)
 
     @property
     def _consequence(self) -> str:
-        return f"output that was begun before epoch {self.epoch} cannot be finished"
+        return f"output that was started before epoch {self.epoch} cannot be finished"
 
     def _error_finding(self, error: LakestateError, path: str) -> Finding:
         problem = Problem.MISSING if isinstance(error, NotFoundError) else Problem.UNREADABLE
@@ -189,6 +188,10 @@ class SinkOutput:
     def _display_name(self, path: str) -> str:
         output: ObjectStore | LocalOutput = self.sink.output
         return f"{output.root if isinstance(output, LocalOutput) else output.url}/{path}"
+
+
+def _part_text(part: Part) -> str:
+    return f"{part.size_bytes} bytes with receipt {part.token}"
 
 
 def _token(resume_point: ResumePoint) -> str:

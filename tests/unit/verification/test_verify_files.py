@@ -18,7 +18,7 @@ from lakestate.tables.context import TableContext
 from lakestate.tables.contract import Table
 from lakestate.tables.data_files import ContradictionError
 from lakestate.verification import Problem
-from lakestate.verification.data_files import check_data_file
+from lakestate.verification.job import check_data_file
 
 TABLES: dict[str, Table] = {
     "keyed": ls.KeyedTable("t", key="k bigint", value="n bigint"),

@@ -18,7 +18,7 @@ from lakestate.verification import DanglingStatus, Problem
 
 
 def hidden_in_use(job: CorruptionJob) -> Path:
-    """The one hidden file that is no copy of an attempt that died."""
+    """The one hidden file that is not a copy left by a failed attempt."""
     left = {each.token for each in report_of(job).dangling}
     [used] = (file for file in (job.local_root / ".lakestate/open").iterdir() if file.name not in left)
     return used
@@ -39,7 +39,7 @@ def test_uploads_that_nothing_refers_to_are_told_apart(job: CorruptionJob) -> No
         coming.token: (DanglingStatus.IN_FLIGHT, "out"),
         state.token: (DanglingStatus.NOT_USED, None),
     }
-    assert "left by an attempt that died" in str(report_of(job))
+    assert "left by a failed attempt" in str(report_of(job))
 
 
 def test_hidden_local_files_that_nothing_refers_to_are_told(job: CorruptionJob) -> None:
