@@ -131,7 +131,7 @@ def test_a_stored_key_decodes_or_is_refused(case: tuple[Any, bytes]) -> None:
 
 REPORT = SubtaskReport("stage", 1, (), {"op": StepMetrics(1, 2, 3, 4.0, 5)}, 1.0, 2.0, 3.0).encode()
 FILES = SUBTASK.tables[1].files
-MERGES = encode_merges({0: (CompactedFiles("users", FILES, FILES[:1], 5, 6),)})
+MERGES = encode_merges({0: (CompactedFiles("users", FILES, FILES[:1]),)})
 PRE_COMMITS = msgspec.msgpack.encode([b"one", b"two"])
 
 

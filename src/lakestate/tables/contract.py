@@ -44,8 +44,11 @@ class CompactedFiles:
     """The merged files, in their order."""
     merged: tuple[FileRef, ...]
     """What takes their place: nothing, if no row was left."""
-    bytes_read: int
-    bytes_written: int
+
+    @property
+    def bytes_written(self) -> int:
+        """The size of the merged files."""
+        return sum(file.size_bytes for file in self.merged)
 
 
 class EpochCheckpointer(Protocol):

@@ -13,17 +13,18 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from lakestate.errors import CorruptionError
+from lakestate.errors import CorruptionError, InvalidInputError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange
 from lakestate.protocol.metadata import TableConfig, TableFiles
 from lakestate.protocol.rescale import carries, clip_files
-from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TimeRange
+from lakestate.protocol.values import Epoch, FileRef, ObjectRef
 from lakestate.storage.store import ByteRange
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import FinishedTable, Table
 from lakestate.tables.hashing.routing import routing_keys
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
+from lakestate.tables.runs.ownership import check_written_keys
 from lakestate.tables.runs.parquet import decode_run, encode_run
 from lakestate.tables.writers import writers
 
@@ -41,15 +42,13 @@ def write_data_file(
     context: TableContext,
     epoch: Epoch,
     *,
-    keys: KeyRange | None = None,
-    times: TimeRange | None = None,
     removed_count: int = 0,
     subtask_index: int | None = None,
 ) -> FileRef:
     """Store rows as a new data file, and return the reference to it.
 
-    `keys` are the smallest and largest routing key in the rows, where the table has routing columns:
-    a subtask that owns none of them then need not read the file.
+    Rows of a table with routing columns must be the subtask's own: a row in the wrong subtask would be
+    found today and lost by the next rescaling.
     """
     task = context.task
     index = task.subtask_index if subtask_index is None else subtask_index
@@ -65,8 +64,8 @@ def write_data_file(
         subtask_index=index,
         state_version=config.state_version,
         schema_fingerprint=config.schema_fingerprint,
-        keys=keys,
-        times=times,
+        keys=_owned_key_range(rows, config, context),
+        valid_keys=ALL_KEYS if config.table_type.is_replicated else task.key_range,
         removed_count=removed_count,
     )
     context.objects.put_verified(file.object_ref, memoryview(data).cast("B"))
@@ -82,7 +81,7 @@ def read_data_file(file: FileRef, config: TableConfig, context: TableContext) ->
     shown = context.objects.url_of(file.path)
     rows = decode_run(pa.py_buffer(context.objects.read_verified(file.object_ref)), shown, file.row_count)
     CheckpointParquetMetadata.from_key_values(rows.schema.metadata, shown).check(config, shown)
-    if file.valid_keys == ALL_KEYS or not config.routing_columns:
+    if file.keys is None or file.valid_keys.contains(file.keys):
         return rows
     keys = row_routing_keys(rows, config)
     owned = (keys >= np.uint64(file.valid_keys.first)) & (keys <= np.uint64(file.valid_keys.last))
@@ -92,6 +91,29 @@ def read_data_file(file: FileRef, config: TableConfig, context: TableContext) ->
 def row_routing_keys(rows: pa.Table, config: TableConfig) -> np.ndarray:
     """The routing key of each row, which decides which subtask owns it."""
     return routing_keys([rows.column(name) for name in config.routing_columns])
+
+
+def _key_range(rows: pa.Table, config: TableConfig) -> KeyRange | None:
+    if not config.routing_columns or not rows.num_rows:
+        return None
+    keys = row_routing_keys(rows, config)
+    return KeyRange(int(keys.min()), int(keys.max()))
+
+
+def _owned_key_range(rows: pa.Table, config: TableConfig, context: TableContext) -> KeyRange | None:
+    if config.table_type.is_replicated:
+        return None
+    if not config.routing_columns:
+        raise InvalidInputError(
+            "a table that is not replicated needs routing columns",
+            object_name=f"table {config.name}",
+            found=f"type {config.table_type} without them",
+            action="set TableConfig.routing_columns, or TableType(is_replicated=True)",
+        )
+    keys = _key_range(rows, config)
+    if keys is not None:
+        check_written_keys(keys, config.name, context.task)
+    return keys
 
 
 class DataFileCheckpointer:
@@ -109,7 +131,8 @@ class DataFileCheckpointer:
     def insert_data(self, rows: pa.Table) -> None:
         """Start storing rows. Nothing is stored for no rows."""
         if rows.num_rows:
-            self._writes.append(writers().submit(self._write, rows))
+            write = writers().submit(write_data_file, rows, self._config, self._context, self._epoch)
+            self._writes.append(write)
 
     def finish(self) -> FinishedTable:
         """Wait for the uploads. If one failed, its error is raised and the epoch is not stored."""
@@ -123,13 +146,6 @@ class DataFileCheckpointer:
         if self._config.table_type.is_replicated:
             return tuple(file for file in self._previous.files if carries(task, file))
         return clip_files(self._previous.files, task.key_range)
-
-    def _write(self, rows: pa.Table) -> FileRef:
-        keys = None
-        if self._config.routing_columns:
-            found = row_routing_keys(rows, self._config)
-            keys = KeyRange(int(found.min()), int(found.max()))
-        return write_data_file(rows, self._config, self._context, self._epoch, keys=keys)
 
 
 class DataFileTable(Table):
@@ -148,14 +164,12 @@ class DataFileTable(Table):
     def check_file(self, file: FileRef, context: TableContext) -> None:
         """Raise if a file cannot be read, or its keys are not those that its reference says."""
         rows = read_data_file(replace(file, valid_keys=ALL_KEYS), self.config, context)
-        if file.keys is not None and rows.num_rows:
-            found = row_routing_keys(rows, self.config)
-            expect(
-                KeyRange(int(found.min()), int(found.max())),
-                file.keys,
-                "a data file holds other keys than its reference says",
-                context.objects.url_of(file.path),
-            )
+        expect(
+            None if self.table_type.is_replicated else _key_range(rows, self.config),
+            file.keys,
+            "a data file holds other keys than its reference says",
+            context.objects.url_of(file.path),
+        )
 
 
 def check_checksum(ref: ObjectRef, objects: JobObjects) -> None:

@@ -125,7 +125,7 @@ def test_a_merge_is_dropped_when_other_keys_of_its_files_count_now(job: TableJob
     whole = job.backend.load_operator_metadata("job", 1, "op")[0].tables[0]
     halves = [whole.files[0].clipped_to(TaskInfo("job", "op", index, 2).key_range) for index in (0, 1)]
     assert None not in halves
-    merge = CompactedFiles("t", replaced=(halves[1],), merged=(), bytes_read=0, bytes_written=0)  # type: ignore[arg-type]
+    merge = CompactedFiles("t", replaced=(halves[1],), merged=())  # type: ignore[arg-type]
     rescaled = type(whole)("t", whole.table_type, tuple(halves))  # type: ignore[arg-type]
     assert swap_in(rescaled, merge).files == (halves[0],)
     assert swap_in(whole, merge) == whole

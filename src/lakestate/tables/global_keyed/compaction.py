@@ -46,13 +46,7 @@ def compact_entries(
         entries.update(_in_version(stored, stored_as.state_version, codec))
     live = {key: value for key, value in entries.items() if value is not None}
     merged = _store_merge(live, stored_as, group, epoch, context) if live else ()
-    return CompactedFiles(
-        table=files.table,
-        replaced=group,
-        merged=merged,
-        bytes_read=sum(file.size_bytes for file in group),
-        bytes_written=sum(file.size_bytes for file in merged),
-    )
+    return CompactedFiles(files.table, group, merged)
 
 
 def is_worth_merging(files: Sequence[FileRef], policy: CompactionPolicy) -> bool:

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import xxhash
 
 from lakestate.errors import CorruptionError
 from lakestate.protocol.metadata import TableConfig
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.arrow.value_limits import VALUE_BYTES_MAX
 from lakestate.tables.context import TableContext
+from lakestate.tables.data_files import write_data_file
 from lakestate.tables.global_keyed.value_codec import EntryCodec
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
-from lakestate.tables.runs.parquet import decode_run, encode_run
+from lakestate.tables.runs.parquet import decode_run
 
 SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
 
@@ -66,23 +66,10 @@ def write_entries(
     rows: pa.Table, config: TableConfig, context: TableContext, epoch: Epoch, subtask_index: int
 ) -> FileRef:
     """Store rows as a new data file."""
-    task = context.task
-    data = encode_run(rows, CheckpointParquetMetadata.of(config).to_key_values())
-    uid = context.ambient.new_id()
-    file = FileRef(
-        path=context.objects.paths.data(epoch, task.operator_id, config.name, subtask_index, uid),
-        size_bytes=data.size,
-        checksum=xxhash.xxh3_64_intdigest(data),
-        row_count=rows.num_rows,
-        epoch=epoch,
-        generation=task.generation,
-        subtask_index=subtask_index,
-        state_version=config.state_version,
-        schema_fingerprint=config.schema_fingerprint,
-        removed_count=rows.column("value").null_count,
+    removed_count = rows.column("value").null_count
+    return write_data_file(
+        rows, config, context, epoch, subtask_index=subtask_index, removed_count=removed_count
     )
-    context.objects.put_verified(file.object_ref, memoryview(data).cast("B"))
-    return file
 
 
 def read_entries(

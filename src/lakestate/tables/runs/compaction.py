@@ -45,18 +45,7 @@ def compact_runs(
     runs = [open_run(file, layout, context, upgrade) for file in group]
     rows = _merge_surviving_rows(runs, layout, expired_before_us, plan.reaches_oldest)
     file = write_pieces(rows, layout, context, epoch, long_columns(run.rows for run in runs))
-    return compacted_files(files.table, group, file)
-
-
-def compacted_files(table: str, group: tuple[FileRef, ...], file: FileRef | None) -> CompactedFiles:
-    """The merge of a group of files into one, or into nothing."""
-    return CompactedFiles(
-        table=table,
-        replaced=tuple(group),
-        merged=() if file is None else (file,),
-        bytes_read=sum(member.size_bytes for member in group),
-        bytes_written=0 if file is None else file.size_bytes,
-    )
+    return CompactedFiles(files.table, group, () if file is None else (file,))
 
 
 def write_pieces(

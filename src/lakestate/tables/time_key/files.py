@@ -15,7 +15,7 @@ from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, swap_in
 from lakestate.tables.runs.checkpointer import RunCheckpointer
-from lakestate.tables.runs.compaction import compacted_files, write_pieces
+from lakestate.tables.runs.compaction import write_pieces
 from lakestate.tables.runs.files import Upgrade, open_run
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.parquet import long_columns
@@ -112,7 +112,8 @@ def compact_time_runs(
     ]
     rows = merge_time_slices(parts, layout)
     long = long_columns(run.rows for run, _ in parts)
-    return compacted_files(files.table, group, write_pieces(rows, layout, context, epoch, long))
+    file = write_pieces(rows, layout, context, epoch, long)
+    return CompactedFiles(files.table, group, () if file is None else (file,))
 
 
 def swap_in_live_files(files: TableFiles, compacted: CompactedFiles) -> TableFiles:

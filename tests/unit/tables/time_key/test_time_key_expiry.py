@@ -222,7 +222,7 @@ def test_compaction_leaves_nothing_of_files_without_a_live_row() -> None:
         job.checkpoint()
     job.checkpoint(20)
     merge = job.compact(0)
-    assert merge == CompactedFiles("clicks", tuple(job.files()), (), merge.bytes_read, 0)
+    assert merge == CompactedFiles("clicks", tuple(job.files()), ())
 
 
 def test_a_merge_is_swapped_in_although_one_of_its_files_has_died_since() -> None:
@@ -257,7 +257,7 @@ def test_a_merge_is_dropped_if_a_file_of_it_was_merged_by_another() -> None:
     file = FileRef("a.parquet", 1, 1, 1, Epoch(1), Generation(1), 0, 1, 1, times=TimeRange(0, 100))
     one, two, other, late = (replace(file, path=f"{name}.parquet") for name in ("1", "2", "3", "4"))
     files = TableFiles("clicks", TIME_KEY, (one, other))
-    merge = CompactedFiles("clicks", (one, two), (late,), 2, 1)
+    merge = CompactedFiles("clicks", (one, two), (late,))
     assert swap_in_live_files(files, merge) == files
 
 
