@@ -192,7 +192,7 @@ def test_retention_collects_exactly_the_orphans_of_which_that_was_said(job: Corr
 def test_a_job_that_does_not_exist_cannot_be_verified() -> None:
     with pytest.raises(NotFoundError, match="no such job"):
         ls.verify(ls.ParquetBackend("memory://no-such-job"), "job")
-    with pytest.raises(InvalidInputError, match="reading takes a thread"):
+    with pytest.raises(InvalidInputError, match="needs at least one thread"):
         ls.verify(ls.ParquetBackend("memory://no-such-job"), "job", threads=0)
 
 
