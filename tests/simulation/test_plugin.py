@@ -297,6 +297,7 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.full
 def test_the_printed_command_repeats_a_failure_that_earlier_histories_caused(tmp_path: Path) -> None:
     folder = tmp_path / "my tests"
     folder.mkdir()

@@ -131,7 +131,13 @@ def test_a_script_of_faults_repeats_exactly_those() -> None:
     assert (result.struck, result.crashes, result.violation) == (script, 1, None)
 
 
-@pytest.mark.parametrize("lie", [forget_an_interrupted_commit, ignore_a_superseded_attempt])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        pytest.param(forget_an_interrupted_commit, marks=pytest.mark.full),
+        ignore_a_superseded_attempt,
+    ],
+)
 def test_a_failure_is_made_small_and_its_command_replays_it(
     lie: Callable[[Patch], None],
     monkeypatch: pytest.MonkeyPatch,

@@ -12,6 +12,7 @@ from tests.support.repository import ROOT
 
 
 # Two drivers one after the other take several times as long on a machine that is busy otherwise.
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_the_demo_is_killed_goes_on_and_is_exact(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
