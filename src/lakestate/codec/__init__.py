@@ -1,6 +1,6 @@
 """Conversion between the frozen values of `protocol` and the Protobuf bytes in storage. No I/O.
 
-For whoever reads or writes metadata objects. May import `protocol`, `errors` and the generated `v1`.
+For all layers that read or write metadata objects. May import `protocol`, `errors` and the generated `v1`.
 Stored bytes are untrusted: decoding raises an error that names the object, and never executes
 anything.
 """

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-BELIEVED_FROM_US = (datetime.min.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
-BELIEVED_TO_US = (datetime.max.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
+EVENT_TIME_MIN_US = (datetime.min.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
+EVENT_TIME_MAX_US = (datetime.max.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
 """Event times from the years 1 to 9999. Others do not count towards `latest_us`: they are mistakes, such
 as milliseconds taken for seconds, and one of them would make all later rows late."""
 
@@ -47,10 +47,10 @@ def job_watermark(previous_us: int | None, sources_us: Iterable[int | None]) -> 
 
 
 def instant(time_us: int) -> datetime:
-    """Microseconds since 1970 as a datetime in UTC, or the first or last that there is.
+    """Microseconds since 1970 as a datetime in UTC, limited to those that `datetime` can represent.
 
     >>> instant(1_000_000)
     datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.timezone.utc)
     """
-    shown_us = min(max(time_us, BELIEVED_FROM_US), BELIEVED_TO_US)
+    shown_us = min(max(time_us, EVENT_TIME_MIN_US), EVENT_TIME_MAX_US)
     return _UNIX_EPOCH + timedelta(microseconds=shown_us)

@@ -23,7 +23,7 @@ from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.values import FIRST_GENERATION
-from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US
+from lakestate.protocol.watermarks import EVENT_TIME_MAX_US, EVENT_TIME_MIN_US
 from lakestate.runtime.sink_step import SinkStep
 from lakestate.runtime.steps import ChainLink
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
@@ -207,7 +207,7 @@ class LatestTime:
     def _observe(self, times: pa.Array) -> None:
         times_us = times.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
         is_believed = pc.and_(
-            pc.greater_equal(times_us, BELIEVED_FROM_US), pc.less_equal(times_us, BELIEVED_TO_US)
+            pc.greater_equal(times_us, EVENT_TIME_MIN_US), pc.less_equal(times_us, EVENT_TIME_MAX_US)
         )
         latest = pc.max(times_us.filter(is_believed)).as_py()
         if latest is not None:

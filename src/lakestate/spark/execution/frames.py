@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField, StructType
 from lakestate.coordinator.epoch_plan import EpochPlan
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.key_ranges import subtask_sql
-from lakestate.protocol.watermarks import BELIEVED_FROM_US, BELIEVED_TO_US
+from lakestate.protocol.watermarks import EVENT_TIME_MAX_US, EVENT_TIME_MIN_US
 from lakestate.spark.execution.compile import CompiledPipeline, CompiledStage, source_column
 from lakestate.spark.graph.nodes import (
     ApplyNode,
@@ -156,7 +156,7 @@ class EpochFrames:
         if node.event_time is None:
             return [rows]
         time_us = event_time_us(node)
-        believed = F.when(time_us.between(BELIEVED_FROM_US, BELIEVED_TO_US), time_us)
+        believed = F.when(time_us.between(EVENT_TIME_MIN_US, EVENT_TIME_MAX_US), time_us)
         late = F.count_if(self._is_late(node))
         return [rows, F.max(believed).alias("latest_us"), late.alias("late_rows")]
 

@@ -121,13 +121,13 @@ class CachedFile:
 class RunCache:
     """Files by key, built once per host and kept while there is room.
 
-    A file that was written to since it was built is noticed at every open, by its stamp. What no
-    stamp shows, a disk that gives back other bytes than it was given, is looked for at the first
-    open in each process, by the checksum of the whole file. Whatever does not match is built again.
+    A file that was written to after it was built is detected at every open, by its stamp. A stamp does
+    not show that a disk returns wrong bytes, so the first open in each process also verifies the
+    checksum of the whole file. A file that does not match is built again.
 
-    The bound holds for what is not in use: an entry larger than `bytes_max` is built, can be
-    used as long as it is open, and is the first to go afterwards. Files being built are not
-    counted. To make room, up to a sixteenth of `bytes_max` more than needed is evicted.
+    The bound applies to what is not in use: an entry larger than `bytes_max` is built, can be used as
+    long as it is open, and is evicted first afterwards. Files being built are not counted. To make
+    room, up to a sixteenth of `bytes_max` more than needed is evicted.
 
     >>> import tempfile
     >>> directory = tempfile.TemporaryDirectory()

@@ -1,7 +1,7 @@
 """Objects as files below a directory: atomic, durable, safe between processes.
 
 For `file://` URLs, which `open_store` turns into a `LocalStore`. The exports are for sinks that write
-local files without a store, and for whoever needs a folder on this machine. Standard library only,
+local files without a store, and for code that needs a folder on this machine. Standard library only,
 apart from `storage` itself and `errors`.
 """
 

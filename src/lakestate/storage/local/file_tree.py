@@ -240,15 +240,15 @@ def _sync_published(target: Path) -> None:
         fsync_folder(target.parent)
     except OSError as error:
         raise OutcomeUnknownError(
-            "the file is in place, but may not survive a loss of power",
+            "the file is in place, but may not survive a power loss",
             object_name=str(target),
             found=error.strerror,
-            action="check the disk, then look at the object",
+            action="check the disk, then read the object",
         ) from error
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make the entries of a folder durable. A folder that is gone has none."""
+    """Make the entries of a folder durable. A folder that does not exist has none."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:

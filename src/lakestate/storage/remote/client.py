@@ -19,7 +19,7 @@ from lakestate.storage.redaction import Redaction
 from lakestate.storage.remote.conditional import ObservedObject
 from lakestate.storage.remote.download import Download
 from lakestate.storage.remote.errors import ConditionFailedError, translate_obstore_errors
-from lakestate.storage.remote.failure_text import described_failure
+from lakestate.storage.remote.failure_text import parse_failure
 from lakestate.storage.remote.location import prefix_of
 from lakestate.storage.remote.obstore_client import client_of, retrying_client_of
 from lakestate.storage.retry import Applied, Retrier, TransientFault, no_progress
@@ -169,7 +169,7 @@ class RemoteClient:
                     max_concurrency=PARTS_IN_FLIGHT_MAX,
                 )
             except FileNotFoundError as error:
-                if described_failure(error).code != "NoSuchUpload":
+                if parse_failure(error).code != "NoSuchUpload":
                     raise
                 # The answer to completing was lost, and completing again finds no upload.
                 raise TransientFault("the upload was completed or aborted", Applied.MAYBE) from None

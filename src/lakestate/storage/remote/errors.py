@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from obstore import exceptions
 
 from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
-from lakestate.storage.remote.failure_text import DescribedFailure, Obstacle, described_failure
+from lakestate.storage.remote.failure_text import Failure, Obstacle, parse_failure
 from lakestate.storage.retry import Applied, TransientFault
 from lakestate.storage.spans import beyond_end_error
 
@@ -48,7 +48,7 @@ def translate_obstore_errors(object_name: str, redaction: Redaction) -> Iterator
     try:
         yield
     except FileNotFoundError as error:
-        raise _not_found_error(object_name, described_failure(error)) from None
+        raise _not_found_error(object_name, parse_failure(error)) from None
     except exceptions.BaseError as error:
         raise _translation(error, object_name, redaction.reason(str(error))) from None
 
@@ -59,7 +59,7 @@ def is_not_applied(status: int | None, code: str | None) -> bool:
 
 
 def _translation(error: exceptions.BaseError, object_name: str, reason: str) -> Exception:
-    failure = described_failure(error)
+    failure = parse_failure(error)
     if isinstance(error, _CONDITION):
         return ConditionFailedError(reason)
     if is_not_applied(failure.status, failure.code):
@@ -91,7 +91,7 @@ def _is_permanent(status: int) -> bool:
     return 300 <= status < 500 and status not in _NOT_APPLIED_STATUS
 
 
-def _not_found_error(object_name: str, failure: DescribedFailure) -> NotFoundError:
+def _not_found_error(object_name: str, failure: Failure) -> NotFoundError:
     if failure.code in _NO_BUCKET_CODES:
         action = "create the bucket, or correct the URL"
         return NotFoundError("no such bucket", object_name=object_name, action=action)

@@ -1,7 +1,7 @@
 """Reads what obstore reports about a failure from its error text.
 
 obstore has exception types for a few outcomes only. The HTTP status, the server's error code and the
-reason why no request was made appear nowhere but in the message, so `described_failure` reads them
+reason why no request was made appear nowhere but in the message, so `parse_failure` reads them
 there, and nothing else in `storage` reads meaning from a message. The texts of obstore 0.12 are
 recorded in `tests/unit/storage/test_remote_errors.py`.
 """
@@ -42,7 +42,7 @@ _OBSTACLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedFailure:
+class Failure:
     """The HTTP status and the server's error code, if it answered, and any other known reason."""
 
     status: int | None
@@ -50,15 +50,15 @@ class DescribedFailure:
     obstacle: Obstacle | None
 
 
-def described_failure(error: Exception) -> DescribedFailure:
+def parse_failure(error: Exception) -> Failure:
     """The failure that the text of one of obstore's errors describes.
 
-    >>> described_failure(FileNotFoundError("status code: 404: <Error><Code>NoSuchKey</Code></Error>"))
+    >>> parse_failure(FileNotFoundError("status code: 404: <Error><Code>NoSuchKey</Code></Error>"))
     DescribedFailure(status=404, code='NoSuchKey', obstacle=None)
     """
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
-    return DescribedFailure(
+    return Failure(
         status=int(status[1] or status[2]) if status else None,
         code=code[1] if code else None,
         obstacle=next((obstacle for obstacle, pattern in _OBSTACLES if pattern.search(text)), None),

@@ -92,11 +92,11 @@ def _service_descriptions() -> Loader:
 def encryption_of(config: StoreConfig) -> dict[str, Any]:
     """The encryption parameters for starting an upload. They apply to the object, not to a part."""
     options = {name.removeprefix("aws_"): value for name, value in config.options.items()}
-    asked = {
+    parameters = {
         "ServerSideEncryption": options.get("server_side_encryption"),
         "SSEKMSKeyId": options.get("sse_kms_key_id"),
     }
-    return {name: value for name, value in asked.items() if value}
+    return {name: value for name, value in parameters.items() if value}
 
 
 @contextmanager
