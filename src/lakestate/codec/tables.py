@@ -6,9 +6,7 @@ name decides which codec reads those bytes, so metadata of one type is never dec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from lakestate.codec.messages import UnknownFields, with_unknown_fields
 from lakestate.codec.table_codecs import GlobalKeyedCodec, KeyedCodec, TableCodec, TimeKeyCodec
@@ -31,9 +29,6 @@ _REGISTERED: dict[str, RegisteredType] = {
     KEYED.name: RegisteredType(KEYED, KeyedCodec()),
     TIME_KEY.name: RegisteredType(TIME_KEY, TimeKeyCodec()),
 }
-
-REGISTERED: Mapping[str, RegisteredType] = MappingProxyType(_REGISTERED)
-"""By the name that metadata gives."""
 
 
 def register_codec(table_type: TableType, codec: TableCodec) -> None:
