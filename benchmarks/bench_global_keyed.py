@@ -53,7 +53,7 @@ def with_table(keys: list[Any], values: list[Any], value_type: type) -> None:
         insert(key, value)
     checkpointer = table.epoch_checkpointer(Epoch(1), nothing, where)
     view.checkpoint_into(checkpointer)
-    view.checkpointed(checkpointer.finish().files, where)
+    view.begin_next_epoch(checkpointer.finish().files, where)
 
 
 def by_hand_from_a_dict(keys: list[Any], values: list[Any]) -> None:

@@ -73,7 +73,7 @@ def test_help_on_a_table_shows_what_a_user_can_call(table: type[ls.Table]) -> No
 
 @pytest.mark.parametrize("view", [ls.KeyedView, ls.TimeKeyView, ls.GlobalKeyedView])
 def test_help_on_a_view_shows_what_a_user_can_call(view: type) -> None:
-    assert {"checkpoint_into", "checkpointed", "forget_before"}.isdisjoint(dir(view))
+    assert {"checkpoint_into", "begin_next_epoch", "forget_before"}.isdisjoint(dir(view))
     assert "to_pylist" in dir(view)
 
 

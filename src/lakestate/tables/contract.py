@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -63,6 +63,20 @@ class EpochCheckpointer(Protocol):
         ...
 
 
+Checkpointer = TypeVar("Checkpointer", bound=EpochCheckpointer)
+
+
+def require_checkpointer(found: EpochCheckpointer, expected: type[Checkpointer]) -> Checkpointer:
+    """The checkpointer, if it is of the class that the table's own `epoch_checkpointer` makes."""
+    if not isinstance(found, expected):
+        raise InvalidInputError(
+            "a view got the checkpointer of another table type",
+            found=type(found).__name__,
+            expected=expected.__name__,
+        )
+    return found
+
+
 class LifecycleMeta(ABCMeta):
     """Leaves out of `dir` and `help` of a concrete class what only Lakestate calls.
 
@@ -83,14 +97,14 @@ class View(metaclass=LifecycleMeta):
     What users call is up to the type. The methods here are called by Lakestate.
     """
 
-    _lifecycle: ClassVar[frozenset[str]] = frozenset({"checkpoint_into", "checkpointed", "forget_before"})
+    _lifecycle: ClassVar[frozenset[str]] = frozenset({"checkpoint_into", "begin_next_epoch", "forget_before"})
 
     @abstractmethod
     def checkpoint_into(self, checkpointer: EpochCheckpointer) -> None:
         """Hand over everything written since the last checkpoint."""
 
     @abstractmethod
-    def checkpointed(self, files: TableFiles, context: TableContext) -> None:
+    def begin_next_epoch(self, files: TableFiles, context: TableContext) -> None:
         """Continue with the next epoch on top of what was stored."""
 
     def forget_before(self, min_epoch: Epoch) -> None:

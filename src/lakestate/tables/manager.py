@@ -261,7 +261,7 @@ class TableManager:
         # Only now: if anything above failed, the next attempt starts from the same files.
         self._files = {name: done.files for name, done in finished.items()}
         for name, view in self._open_views().items():
-            view.checkpointed(finished[name].files, self._context)
+            view.begin_next_epoch(finished[name].files, self._context)
             view.forget_before(min_epoch)
 
     def _open_views(self) -> dict[str, View]:

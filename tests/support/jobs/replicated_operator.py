@@ -58,7 +58,7 @@ class ReplicatedOperator:
             view.checkpoint_into(checkpointer)
             finished.append(checkpointer.finish())
         for view, done, context in zip(self.views, finished, self.contexts, strict=True):
-            view.checkpointed(done.files, context)
+            view.begin_next_epoch(done.files, context)
             view.forget_before(Epoch(min_epoch))
         self.epoch, self.last, self.parts = epoch, finished, [done.files for done in finished]
         stored = {index: done.files for index, done in enumerate(finished)}

@@ -142,7 +142,7 @@ class TimeKeyJob:
         subtask.stored, subtask.bytes_written = encode_subtask(metadata), done.bytes_written
         subtask.files = done.files
         subtask.context = replace(subtask.context, watermark_us=self.watermark_us)
-        subtask.state.checkpointed(done.files, subtask.context)
+        subtask.state.begin_next_epoch(done.files, subtask.context)
 
 
 TS = pa.timestamp("us", tz="UTC")

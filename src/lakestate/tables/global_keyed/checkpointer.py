@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from lakestate.errors import InvalidInputError
 from lakestate.protocol.metadata import TableConfig, TableFiles
 from lakestate.protocol.rescale import carries
 from lakestate.protocol.values import Epoch, FileRef
@@ -31,8 +32,13 @@ class GlobalKeyedCheckpointer:
         self._write: Future[FileRef] | None = None
 
     def insert_data(self, rows: pa.Table) -> None:
-        """Start storing rows, each key once. Once in an epoch: order within it has no name."""
-        assert self._write is None, "an epoch of a global keyed table is one file"
+        """Start storing rows, each key once. Call it once: files of one epoch have no order."""
+        if self._write is not None:
+            raise InvalidInputError(
+                "rows of an epoch were handed over twice",
+                object_name=f"table {self._config.name}",
+                expected="one call: an epoch of a global keyed table is one file",
+            )
         if rows.num_rows:
             self._write = writers().submit(
                 write_entries, rows, self._config, self._context, self.epoch, self._context.task.subtask_index

@@ -68,15 +68,14 @@ class GlobalKeyedTable(Table):
     @cached_property
     def config(self) -> TableConfig:
         """The declaration as it is stored."""
-        assert self._key is not None
-        assert self._value is not None
+        key, value = self._types()
         return TableConfig(
             name=self.name,
             table_type=self.table_type,
             state_version=self._version,
             description=self._description,
-            key_columns=(Column("key", self._key.text, nullable=False),),
-            value_columns=(Column("value", self._value.text),),
+            key_columns=(Column("key", key.text, nullable=False),),
+            value_columns=(Column("value", value.text),),
             uses_two_phase_commit=self._two_phase_commit,
         )
 
@@ -152,14 +151,17 @@ class GlobalKeyedTable(Table):
 
     def _codec(self) -> EntryCodec:
         # Made anew each time: decoders do not pickle, and declarations are sent to subtasks.
+        return EntryCodec(self.name, *self._types(), self._version)
+
+    def _types(self) -> tuple[StoredType, StoredType]:
         if self._key is None or self._value is None:
             raise InvalidInputError(
-                "a table known from its metadata only cannot be opened",
+                "a table that is known only from its metadata cannot be opened",
                 object_name=f"table {self.name}",
                 expected=f"key {self.config.key_columns[0].type}, value {self.config.value_columns[0].type}",
                 action="declare it with its types",
             )
-        return EntryCodec(self.name, self._key, self._value, self._version)
+        return self._key, self._value
 
 
 def _state_version(version: int | None, value: Any, table: str) -> int:

@@ -14,7 +14,7 @@ from lakestate.protocol.metadata import TableConfig, TableFiles
 from lakestate.protocol.rescale import carries
 from lakestate.protocol.values import Epoch
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import EpochCheckpointer, View
+from lakestate.tables.contract import EpochCheckpointer, View, require_checkpointer
 from lakestate.tables.global_keyed.checkpointer import GlobalKeyedCheckpointer
 from lakestate.tables.global_keyed.files import entry_rows, live_entries, newest_first
 from lakestate.tables.global_keyed.value_codec import EntryCodec
@@ -100,7 +100,7 @@ class GlobalKeyedView(View):
 
     def checkpoint_into(self, checkpointer: EpochCheckpointer) -> None:
         """Hand over what was written since the last checkpoint, if all of it can be stored."""
-        assert isinstance(checkpointer, GlobalKeyedCheckpointer)
+        checkpointer = require_checkpointer(checkpointer, GlobalKeyedCheckpointer)
         self._first_epoch = self._first_epoch or checkpointer.epoch
         checkpointer.commit_data = self._commit_data
         removed = [stored for key, stored in self._removed.items() if key not in self._written]
@@ -108,7 +108,7 @@ class GlobalKeyedView(View):
             keys, values = self._codec.encode(self._written)
             checkpointer.insert_data(entry_rows([*keys, *removed], [*values, *[None] * len(removed)]))
 
-    def checkpointed(self, files: TableFiles, context: TableContext) -> None:
+    def begin_next_epoch(self, files: TableFiles, context: TableContext) -> None:
         """Go on with the next epoch."""
         # The files of others are not in what this subtask stored, and still count.
         others = [file for file in self._files if not carries(context.task, file)]

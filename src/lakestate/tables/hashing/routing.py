@@ -54,11 +54,10 @@ def routing_keys(columns: Sequence[Column]) -> U64:
     lengths = {len(column) for column in columns}
     if len(lengths) > 1:
         raise InvalidInputError("key columns differ in length", found=sorted(lengths))
-    seeds: Seeds = SPARK_SEED
-    for column in columns:
-        seeds = _hash_column(column, seeds)
-    assert not isinstance(seeds, int)
-    return seeds
+    hashes = _hash_column(columns[0], SPARK_SEED)
+    for column in columns[1:]:
+        hashes = _hash_column(column, hashes)
+    return hashes
 
 
 def subtasks_of(keys: U64, parallelism: int) -> npt.NDArray[np.int32]:

@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch
 from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext, expired_before_us
-from lakestate.tables.contract import EpochCheckpointer, View
+from lakestate.tables.contract import EpochCheckpointer, View, require_checkpointer
 from lakestate.tables.runs.checkpointer import RunCheckpointer
 from lakestate.tables.runs.files import Upgrade
 from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout
@@ -107,8 +108,7 @@ class KeyedView(View):
 
     def checkpoint_into(self, checkpointer: EpochCheckpointer) -> None:
         """Hand over what was written since the last checkpoint."""
-        assert isinstance(checkpointer, RunCheckpointer)
-        self._in_flight = checkpointer
+        checkpointer = self._in_flight = require_checkpointer(checkpointer, RunCheckpointer)
         if not self._written:
             return
         run = merge_runs(self._written, self._layout)
@@ -117,7 +117,7 @@ class KeyedView(View):
             run = _filter_run(run, ~run.removed)
         checkpointer.insert_data(run.rows)
 
-    def checkpointed(self, files: TableFiles, context: TableContext) -> None:
+    def begin_next_epoch(self, files: TableFiles, context: TableContext) -> None:
         """Go on with the next epoch."""
         written = {} if self._in_flight is None else self._in_flight.written
         self._stored = self._stored.for_next_epoch(files.files, context, written)
@@ -143,8 +143,8 @@ class KeyedView(View):
         if self._asked is None or not self._asked.are(keys):
             self._asked = HashedKeys.of(self._layout, keys)
         run = sort_keep_last(self._bag(self._asked, values, removed), self._asked.order)
-        assert run.key_range is not None, "there is a row"
-        check_written_keys(run.key_range, self._layout.config.name, self._context.task)
+        first, last = self._asked.keys[self._asked.order[[0, -1]]].tolist()
+        check_written_keys(KeyRange(first, last), self._layout.config.name, self._context.task)
         self._written.insert(0, run)
         # Like the stored runs, those of the epoch are merged when they are of similar size, so
         # that an epoch of many small batches does not search many small runs.

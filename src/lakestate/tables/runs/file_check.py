@@ -49,10 +49,9 @@ class _FileTotals:
     times: list[TimeRange] = field(default_factory=list)
 
     def add(self, run: Run) -> None:
-        if not len(run):
-            return
         found = run.key_range
-        assert found is not None
+        if found is None:
+            return
         self.row_count += len(run)
         self.removed_count += 0 if run.removed is None else int(run.removed.sum())
         self.keys = found if self.keys is None else KeyRange(self.keys.first, found.last)

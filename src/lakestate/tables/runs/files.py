@@ -77,9 +77,7 @@ class RunSummary:
 
     def add(self, group: Run) -> None:
         """One row group more, in order."""
-        keys = group.key_range
-        assert keys is not None, "a row group has rows"
-        self.group_keys.append(keys)
+        self.group_keys.append(KeyRange(int(group.keys[0]), int(group.keys[-1])))
         self.row_count += len(group)
         self.removed_count += 0 if group.removed is None else int(group.removed.sum())
         self.times = _time_union(self.times, _time_range(group))

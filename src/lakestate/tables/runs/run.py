@@ -80,8 +80,8 @@ class Run:
         return KeyRange(int(self.keys[0]), int(self.keys[-1])) if len(self) else None
 
     def build_index(self) -> Run:
-        """The same run with its index computed now."""
-        assert len(self.key_samples) <= len(self)
+        """The same run, with its index computed now and not at the first search."""
+        _ = self.key_samples
         return self
 
     def with_hold(self, hold: object) -> Run:

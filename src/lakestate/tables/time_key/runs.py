@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakestate.errors import InvalidInputError
 from lakestate.protocol.values import TimeRange
 from lakestate.tables.arrow.wide_text import concat_rows
 from lakestate.tables.runs.key_equality import same_keys
@@ -63,9 +64,11 @@ class TimeSpan:
 
 def event_times(run: Run) -> np.ndarray:
     """The event times of a run, in microseconds."""
-    times = run.times_us
-    assert times is not None, "a table by time has a time column"
-    return times
+    if run.times_us is None:
+        raise InvalidInputError(
+            "a table by time has no time column", object_name=f"table {run.layout.config.name}"
+        )
+    return run.times_us
 
 
 def matches(run: Run, query: Query, span: TimeSpan) -> tuple[np.ndarray, np.ndarray]:

@@ -1,106 +1,283 @@
-"""What operator code holds to read and write a `TimeKeyTable`: by time, by key and time, uncached.
+"""`TimeKeyView`: what operator code holds to read and write a `TimeKeyTable`.
 
-The three views are windows on the same rows: what one writes the others see at once.
+A view is the rows written in this epoch and the stored ones. Rows of this epoch are sorted only when
+they are searched, so that code that only appends does not pay for it. A file is opened only if one of
+its rows may be in the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
-from lakestate.tables.event_time import EventTimeLike
-from lakestate.tables.time_key.rows import Rows, TimeKeyRows
+from lakestate.protocol.key_ranges import KeyRange
+from lakestate.protocol.metadata import TableFiles
+from lakestate.protocol.values import Epoch, FileRef
+from lakestate.tables.arrow.conform import conform_columns
+from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
+from lakestate.tables.context import TableContext
+from lakestate.tables.contract import EpochCheckpointer, View, require_checkpointer
+from lakestate.tables.event_time import EventTimeLike, event_time_us
+from lakestate.tables.runs.files import Upgrade
+from lakestate.tables.runs.layout import Rows, RunLayout
+from lakestate.tables.runs.lookup import HashedKeys, Query
+from lakestate.tables.runs.merge import SLICE_ROWS
+from lakestate.tables.runs.ownership import check_queried_keys, check_written_keys
+from lakestate.tables.runs.run import Run
+from lakestate.tables.runs.run_set import RunSet
+from lakestate.tables.time_key.files import TimeKeyCheckpointer, later_us, retained_from_us
+from lakestate.tables.time_key.runs import TimeSpan, matches, merge_time_runs, rows_within
+
+QUERY = "__query"
 
 
-class _AppendedView:
-    """What all views of the rows can do."""
+class TimeKeyView(View):
+    """One subtask's rows of a `TimeKeyTable`.
 
-    def __init__(self, rows: TimeKeyRows) -> None:
-        self._rows = rows
+    Times are datetimes, with a time zone unless the column is `timestamp_ntz`, or microseconds since
+    1970. Reads see rows as soon as they are inserted. Keys of another subtask are refused.
+
+    >>> import lakestate as ls
+    >>> clicks = ls.TimeKeyTable("clicks", key="user string", value="page string, ts timestamp")
+    >>> backend = ls.ParquetBackend("memory://docs-time-key")
+    >>> tables = ls.TableManager.load(ls.TaskInfo("job", "op"), [clicks], backend, restore_from=None)
+    >>> view = tables.time_key("clicks")
+    >>> view.insert(pa.table({"user": ["ann", "bob", "ann"], "page": ["/a", "/b", "/c"],
+    ...                       "ts": pa.array([30, 10, 20], pa.timestamp("us", tz="UTC"))}))
+    >>> view.rows_between(10, 30)["page"].to_pylist()
+    ['/b', '/c']
+    >>> view.rows_of(pa.table({"user": ["eve", "ann"]})).select(["__query", "page"]).to_pydict()
+    {'__query': [1, 1], 'page': ['/c', '/a']}
+    >>> view.expire(20)
+    >>> view.min_time(), view.count()
+    (20, 2)
+
+    `by_time`, `by_key` and `uncached` are the view itself, under names that say how code uses it.
+    """
+
+    def __init__(
+        self, layout: RunLayout, files: TableFiles, context: TableContext, upgrade: Upgrade | None = None
+    ) -> None:
+        self._layout = layout
+        self._context = context
+        self._stored = RunSet(files.files, layout, context, upgrade)
+        self._expired_before_us = files.expired_before_us
+        self._appended: list[Run] = []
+        self._sorted: list[Run] = []
+        self._in_flight: TimeKeyCheckpointer | None = None
+
+    @property
+    def by_time(self) -> Self:
+        """This view, for work on spans of time: windows, timers."""
+        return self
+
+    @property
+    def by_key(self) -> Self:
+        """This view, for work on the rows of some keys: joins."""
+        return self
+
+    @property
+    def uncached(self) -> Self:
+        """This view, for rows that are written now and rarely read."""
+        return self
 
     def insert(self, rows: Rows) -> None:
-        """Append rows. Equal rows are all kept; rows that are dead already are not stored."""
-        self._rows.insert(rows)
-
-    def expire(self, before: EventTimeLike) -> None:
-        """Drop rows with a time before this one, for good: also such rows that come later."""
-        self._rows.expire(before)
-
-    def min_time(self) -> int | None:
-        """The earliest time of a row, in microseconds since 1970, or None if there is no row."""
-        return self._rows.min_time()
-
-    def count(self) -> int:
-        """The number of rows."""
-        return self._rows.count()
-
-    def scan(self) -> Iterator[pa.RecordBatch]:
-        """All rows, keys then values, some at a time, in no particular order."""
-        return self._rows.scan()
-
-
-class TimeView(_AppendedView):
-    """Rows by time. Times are datetimes, or microseconds since 1970."""
+        """Append rows. Equal rows are all kept. Rows that have already expired are not stored."""
+        layout = self._layout
+        what = f"insert into {layout.config.name}"
+        keys = conform_columns(rows, layout.key_fields, what)
+        values = conform_columns(rows, layout.value_fields, what)
+        if not rows.num_rows:
+            return
+        routing, fine = layout.hashes(keys)
+        check_written_keys(
+            KeyRange(int(routing.min()), int(routing.max())), layout.config.name, self._context.task
+        )
+        hashes = [pa.array(routing)] if fine is None else [pa.array(routing), pa.array(fine)]
+        table = pa.Table.from_arrays([*hashes, *keys, *values], schema=layout.schema)
+        self._appended.append(Run(table, layout))
 
     def rows_between(self, start: EventTimeLike | None, end: EventTimeLike | None) -> pa.Table:
         """Rows with start <= time < end, in order of time. None leaves a side open."""
-        return self._rows.rows_between(start, end)
-
-
-class KeyTimeView(_AppendedView):
-    """Rows by key and time. Times are datetimes, or microseconds since 1970."""
+        span = self._span(start, end)
+        pieces = [self._rows_in(run, live) for run, live in self._written_runs(span)]
+        pieces += [self._rows_in(self._stored.run(file), live) for file, live in self._files(span)]
+        found = self._concat(pieces)
+        return found.take(pa.array(np.argsort(self._times(found), kind="stable")))
 
     def rows_of(
         self, keys: Rows, start: EventTimeLike | None = None, end: EventTimeLike | None = None
     ) -> pa.Table:
-        """Rows of the given keys with start <= time < end, by key as asked and then by time.
+        """Rows of the given keys with start <= time < end, in the order of the keys and then of time.
 
-        The first column, `__query`, says which row of `keys` a row belongs to, counted from 0.
+        The first column, `__query`, is the row number in `keys` that a row belongs to, from 0.
         """
-        return self._rows.rows_of(keys, start, end)
+        layout, span = self._layout, self._span(start, end)
+        columns = conform_columns(keys, layout.key_fields, f"rows of {layout.config.name}")
+        hashed = HashedKeys.of(layout, columns)
+        query, order = hashed.query(), hashed.order
+        check_queried_keys(query.keys, layout.config.name, self._context.task)
+        pieces, queries = [], [np.empty(0, dtype=np.int64)]
+        for run, live in self._runs_to_search(span, query):
+            places, rows = matches(run, query, live)
+            pieces.append(self._rows_at(run, places))
+            queries.append(order[rows])
+        found, asked = self._concat(pieces), np.concatenate(queries)
+        found = found.add_column(0, pa.field(QUERY, pa.int64(), nullable=False), pa.array(asked))
+        return found.take(pa.array(np.lexsort((self._times(found), asked))))
+
+    def expire(self, before: EventTimeLike) -> None:
+        """Drop rows with a time before this one, including such rows that are inserted later."""
+        self._expired_before_us = later_us(self._expired_before_us, self._us(before))
+
+    def min_time(self) -> int | None:
+        """The earliest time of a row, in microseconds since 1970, or None if there is no row."""
+        span = self._span(None, None)
+        best = [time for run in self._unsorted_runs() if (time := span.earliest_us(run)) is not None]
+        # The files that may begin earliest come first; most of the others are never opened.
+        for file, live in sorted(self._files(span), key=_earliest_us):
+            if best and min(best) <= _earliest_us((file, live)):
+                break
+            if _is_whole(file) and live.covers(file.times):
+                best.append(_earliest_us((file, live)))
+            elif (time := live.earliest_us(self._stored.run(file))) is not None:
+                best.append(time)
+        return min(best, default=None)
+
+    def count(self) -> int:
+        """The number of rows. Opens only files in which some rows expired or are another subtask's."""
+        span = self._span(None, None)
+        total = sum(len(span.places(run)) for run in self._unsorted_runs())
+        for file, live in self._files(span):
+            whole = _is_whole(file) and live.covers(file.times)
+            total += file.row_count if whole else len(live.places(self._stored.run(file)))
+        return total
+
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        """All rows, keys then values, some at a time, in no particular order."""
+        span = self._span(None, None)
+        written, stored = self._unsorted_runs(), list(self._files(span))
+        for run in written:
+            yield from self._batches(run, span)
+        for file, live in stored:
+            yield from self._batches(self._stored.run(file), live)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """All rows as dicts, keys then values. For tests and tools."""
+        return [row for batch in self.scan() for row in batch.to_pylist()]
+
+    def checkpoint_into(self, checkpointer: EpochCheckpointer) -> None:
+        """Hand over what was written since the last checkpoint."""
+        checkpointer = self._in_flight = require_checkpointer(checkpointer, TimeKeyCheckpointer)
+        checkpointer.expire(self._expired_before_us)
+        span = self._span(None, None)
+        live = [rows_within(run, span) for run in self._unsorted_runs()]
+        if any(len(run) for run in live):
+            checkpointer.insert_data(merge_time_runs(live, self._layout).rows)
+
+    def begin_next_epoch(self, files: TableFiles, context: TableContext) -> None:
+        """Continue with the next epoch."""
+        written = {} if self._in_flight is None else self._in_flight.written
+        self._stored = self._stored.for_next_epoch(files.files, context, written)
+        self._context = context
+        self._expired_before_us = files.expired_before_us
+        self._appended, self._sorted = [], []
+        self._in_flight = None
+
+    def forget_before(self, min_epoch: Epoch) -> None:
+        """Close runs that are open only for earlier epochs."""
+        self._stored.forget_before(min_epoch)
+
+    def _us(self, time: EventTimeLike) -> int:
+        config = self._layout.config
+        types = {column.name: column.type for column in config.value_columns}
+        return event_time_us(time, types[str(config.time_column)])
+
+    def _span(self, start: EventTimeLike | None, end: EventTimeLike | None) -> TimeSpan:
+        """The part of the given span in which rows are alive."""
+        span = TimeSpan() if end is None else TimeSpan(before_us=self._us(end))
+        span = span.since(None if start is None else self._us(start))
+        retained = retained_from_us(self._layout.config, self._context)
+        return span.since(retained).since(self._expired_before_us)
+
+    def _written_runs(self, span: TimeSpan) -> list[tuple[Run, TimeSpan]]:
+        """The rows of this epoch, sorted.
+
+        Runs of similar size are merged, as stored ones are, so that an epoch of many small batches
+        does not search many small runs.
+        """
+        runs = self._sorted
+        if self._appended:
+            runs.insert(0, merge_time_runs(self._appended, self._layout))
+            self._appended = []
+        while len(runs) > 1 and 2 * len(runs[0]) >= len(runs[1]):
+            runs[:2] = [merge_time_runs(runs[:2], self._layout)]
+        return [(run, span) for run in runs]
+
+    def _unsorted_runs(self) -> list[Run]:
+        """The rows of this epoch in any order, dead ones included, for what does not search."""
+        return [*self._sorted, *self._appended]
+
+    def _files(self, span: TimeSpan) -> Iterator[tuple[FileRef, TimeSpan]]:
+        """The files that may have rows in a span, each with the part of it that is alive there."""
+        for file in self._stored.files:
+            live = span.since(file.valid_from_us)
+            if live.overlaps(file.times):
+                yield file, live
+
+    def _runs_to_search(self, span: TimeSpan, query: Query) -> Iterator[tuple[Run, TimeSpan]]:
+        """The runs that may have rows of some keys."""
+        yield from self._written_runs(span)
+        for file, live in self._files(span):
+            if _may_hold(file, query):
+                yield self._stored.run(file), live
+
+    def _rows_in(self, run: Run, span: TimeSpan) -> pa.Table:
+        places = span.places(run)
+        return self._declared_columns(run.rows) if len(places) == len(run) else self._rows_at(run, places)
+
+    def _rows_at(self, run: Run, places: np.ndarray) -> pa.Table:
+        return self._declared_columns(run.rows.select(self._layout.row_schema.names).take(pa.array(places)))
+
+    def _declared_columns(self, rows: pa.Table) -> pa.Table:
+        """The declared columns. A very large run holds its text with 64-bit offsets."""
+        return narrow_text(rows.select(self._layout.row_schema.names), self._row_schema())
+
+    def _concat(self, pieces: list[pa.Table]) -> pa.Table:
+        return combine_chunks(pa.concat_tables([self._row_schema().empty_table(), *pieces]))
+
+    def _batches(self, run: Run, live: TimeSpan) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(run), SLICE_ROWS):
+            piece = run.slice(start, min(len(run), start + SLICE_ROWS))
+            yield from self._rows_in(piece, live).to_batches()
+
+    def _times(self, rows: pa.Table) -> np.ndarray:
+        column: np.ndarray = rows.column(str(self._layout.config.time_column)).cast(pa.int64()).to_numpy()
+        return column
+
+    def _row_schema(self) -> pa.Schema:
+        return pa.schema([field.with_nullable(True) for field in self._layout.row_schema])
 
 
-class UncachedTimeView(_AppendedView):
-    """Rows that are rarely read: kept as they came until another view searches, or the checkpoint."""
+def _earliest_us(candidate: tuple[FileRef, TimeSpan]) -> int:
+    """No live row of a file is earlier."""
+    file, live = candidate
+    return live.first_us if file.times is None else max(live.first_us, file.times.first_us)
 
 
-class TimeKeyView(TimeKeyRows):
-    """One subtask's rows of a `TimeKeyTable`; ask it for the view that fits the work.
+def _is_whole(file: FileRef) -> bool:
+    """True if no row of the file is another subtask's."""
+    return file.keys is not None and file.valid_keys.contains(file.keys)
 
-    >>> import lakestate.tables.time_key.table as time_key
-    >>> from lakestate.ambient import SystemAmbient
-    >>> from lakestate.protocol.metadata import TableFiles
-    >>> from lakestate.protocol.values import TaskInfo
-    >>> from lakestate.storage import open_store
-    >>> from lakestate.tables.context import TableContext
-    >>> from lakestate.job.objects import JobObjects
-    >>> table = time_key.TimeKeyTable("clicks", key="user string", value="page string, ts timestamp")
-    >>> context = TableContext(TaskInfo("job", "op"), JobObjects(open_store("memory://docs-time-key"), "job"),
-    ...                        cache=None, ambient=SystemAmbient(), watermark_us=None, now_us=0)
-    >>> view = table.open_view(TableFiles("clicks", table.table_type), context)
-    >>> view.by_time.insert(pa.table({"user": ["ann", "bob", "ann"], "page": ["/a", "/b", "/c"],
-    ...                               "ts": pa.array([30, 10, 20], pa.timestamp("us", tz="UTC"))}))
-    >>> view.by_time.rows_between(10, 30)["page"].to_pylist()
-    ['/b', '/c']
-    >>> view.by_key.rows_of(pa.table({"user": ["eve", "ann"]})).select(["__query", "page"]).to_pydict()
-    {'__query': [1, 1], 'page': ['/c', '/a']}
-    >>> view.by_time.expire(20)
-    >>> view.by_time.min_time(), [batch.num_rows for batch in view.uncached.scan()]
-    (20, [2])
-    """
 
-    @property
-    def by_time(self) -> TimeView:
-        """For work on spans of time: windows, timers."""
-        return TimeView(self)
-
-    @property
-    def by_key(self) -> KeyTimeView:
-        """For work on the rows of some keys: joins."""
-        return KeyTimeView(self)
-
-    @property
-    def uncached(self) -> UncachedTimeView:
-        """For rows that are written now and read rarely."""
-        return UncachedTimeView(self)
+def _may_hold(file: FileRef, query: Query) -> bool:
+    """False if no key of the query lies among the file's."""
+    keys = file.valid_keys if file.keys is None else file.valid_keys.intersection(file.keys)
+    if keys is None:
+        return False
+    start = int(np.searchsorted(query.keys, np.uint64(keys.first), side="left"))
+    stop = int(np.searchsorted(query.keys, np.uint64(keys.last), side="right"))
+    return start < stop

@@ -77,7 +77,7 @@ class UserCounts(Operator):
         out = [self._count_row(row, sums[row["user"]]) for row in rows]
         self._keep(sums)
         if "recent" in self._kept:
-            self.recent.by_time.insert(batch.select(["user", "id", "ts"]))
+            self.recent.insert(batch.select(["user", "id", "ts"]))
         if "last" in self._kept:
             self._remember(rows)
         yield pa.Table.from_pylist(out)

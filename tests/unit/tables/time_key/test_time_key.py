@@ -112,7 +112,7 @@ def test_uncached_rows_are_not_sorted_before_the_checkpoint(
 ) -> None:
     view = job.subtasks[0].state.uncached
     with monkeypatch.context() as patch:
-        patch.setattr("lakestate.tables.time_key.rows.merge_time_runs", None)
+        patch.setattr("lakestate.tables.time_key.view.merge_time_runs", None)
         view.insert(rows(("b", 1, 9), ("a", 2, 5)))
         view.insert(rows(("a", 3, 7)))
         assert scanned(job) == [1, 2, 3]
