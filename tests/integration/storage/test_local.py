@@ -212,7 +212,7 @@ def test_a_folder_that_cannot_be_synced_leaves_the_outcome_unknown(
 
     with monkeypatch.context() as patch:
         patch.setattr("lakestate.storage.local.file_tree.fsync_folder", failing)
-        with pytest.raises(OutcomeUnknownError, match="loss of power"):
+        with pytest.raises(OutcomeUnknownError, match="power loss"):
             store.create("folder/another", b"new")
     assert not isinstance(store.create("folder/another", b"x"), Created)
 

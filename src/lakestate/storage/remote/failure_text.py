@@ -54,7 +54,7 @@ def parse_failure(error: Exception) -> Failure:
     """The failure that the text of one of obstore's errors describes.
 
     >>> parse_failure(FileNotFoundError("status code: 404: <Error><Code>NoSuchKey</Code></Error>"))
-    DescribedFailure(status=404, code='NoSuchKey', obstacle=None)
+    Failure(status=404, code='NoSuchKey', obstacle=None)
     """
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
