@@ -13,7 +13,7 @@ from lakestate.coordinator.compact import CompactedOperator, compact_operator
 from lakestate.coordinator.complete_epoch import operator_entries
 from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.publish import publish_epoch, require_published
-from lakestate.coordinator.retain import retain_from
+from lakestate.coordinator.retain import retain_from, retain_sparing_merges
 from lakestate.coordinator.tags import create_tag, delete_tag
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.job.objects import JobObjects
@@ -87,14 +87,8 @@ class JobAdministration:
                 object_name=self._job.url_of(FENCE),
                 action="if no driver runs the job, call claim(job_id) first: it fences a driver that does",
             )
-        return retain_from(
-            self._job,
-            self._claim,
-            min_epoch,
-            self._backend.ambient,
-            self._references,
-            spares_merges=self._published is None,
-        )
+        retain = retain_sparing_merges if self._published is None else retain_from
+        return retain(self._job, self._claim, min_epoch, self._backend.ambient, self._references)
 
     def create_tag(self, name: str, epoch: Epoch | None) -> TagRecord:
         """Keep an epoch from retention under a name; the newest if none is given."""

@@ -20,8 +20,11 @@ from lakestate.protocol.values import Epoch, Generation
 from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.manager import SubtaskCheckpoint
 
-Merges = Mapping[str, Mapping[int, tuple[CompactedFiles, ...]]]
-"""Merges to swap in, by operator and subtask."""
+SubtaskMerges = Mapping[int, tuple[CompactedFiles, ...]]
+"""Merges of one operator to swap in, by subtask index."""
+
+Merges = Mapping[str, SubtaskMerges]
+"""Merges to swap in, by operator."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class EpochResult:
         return [checkpoint for report in self.reports for checkpoint in report.checkpoints]
 
 
-def encode_merges(merges: Mapping[int, tuple[CompactedFiles, ...]]) -> bytes:
+def encode_merges(merges: SubtaskMerges) -> bytes:
     """Merges of one operator as MessagePack."""
     return msgspec.msgpack.encode(merges, enc_hook=_to_plain)
 

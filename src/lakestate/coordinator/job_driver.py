@@ -18,7 +18,7 @@ from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.commit import Committer, commit_epoch
 from lakestate.coordinator.compact import compact_operator
 from lakestate.coordinator.complete_epoch import operator_entries
-from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, encode_pre_commits
+from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskMerges, encode_pre_commits
 from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
 from lakestate.coordinator.epoch_progress import summarise_epoch
 from lakestate.coordinator.parquet_backend import ParquetBackend
@@ -41,7 +41,6 @@ from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Publ
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation
-from lakestate.tables.contract import CompactedFiles
 
 RUNS_MAX = 3
 """An epoch whose attempts keep being superseded is abandoned after this many runs."""
@@ -311,9 +310,7 @@ class JobDriver:
             )
         return manifest
 
-    def _compact_here(
-        self, manifest: Manifest, operator_id: str, generation: Generation
-    ) -> Mapping[int, tuple[CompactedFiles, ...]]:
+    def _compact_here(self, manifest: Manifest, operator_id: str, generation: Generation) -> SubtaskMerges:
         policy = self._settings.compaction or CompactionPolicy()
         done = compact_operator(self._backend, manifest, operator_id, generation, policy)
         return {index: done.of_subtask(index) for index in range(self._steps[operator_id])}

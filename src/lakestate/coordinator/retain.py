@@ -49,31 +49,55 @@ def retain_from(
     wanted: Epoch,
     ambient: Ambient,
     known: KnownReferences | None = None,
-    *,
-    spares_merges: bool = False,
 ) -> RetentionPlan | RetentionRefused:
     """Delete what neither an epoch from `wanted` on nor a tagged one needs.
 
     If the boundary is already further on, what an earlier retention left behind is deleted.
-    `spares_merges` is for a claim under which no epoch was published: a driver that it has fenced may
-    be about to publish one, and may have swapped in a merge that no epoch refers to yet.
     """
     stored = job.read_boundary()
-    boundary = wanted if stored is None else max(wanted, stored.record.oldest)
+    facts = observe_objects(job, _later_boundary(wanted, stored), known)
+    return _carry_out(job, claim, ambient, facts, stored)
+
+
+def retain_sparing_merges(
+    job: JobObjects,
+    claim: GenerationRecord,
+    wanted: Epoch,
+    ambient: Ambient,
+    known: KnownReferences | None = None,
+) -> RetentionPlan | RetentionRefused:
+    """Like `retain_from`, but keep data files to which no epoch refers.
+
+    For a claim under which no epoch was published: a driver that it has fenced may be about to
+    publish one, and may have swapped in a merge that no epoch refers to yet.
+    """
+    stored = job.read_boundary()
+    facts = observe_objects(job, _later_boundary(wanted, stored), known)
+    return _carry_out(job, claim, ambient, replace(facts, spared=_unreferenced_data(job, facts)), stored)
+
+
+def _carry_out(
+    job: JobObjects,
+    claim: GenerationRecord,
+    ambient: Ambient,
+    before: RetentionFacts,
+    stored: Versioned[BoundaryRecord] | None,
+) -> RetentionPlan | RetentionRefused:
     # Before the boundary moves: if what is kept cannot be read, older epochs must stay openable.
-    before = observe_objects(job, boundary, known)
-    if spares_merges:
-        before = replace(before, spared=_unreferenced_data(job, before))
     if isinstance(refused := plan_retention(before), RetentionRefused):
         return refused
-    if stored is None or stored.record.oldest < boundary:
-        _advance_boundary(job, claim, boundary, stored, ambient)
+    if stored is None or stored.record.oldest < before.boundary:
+        _advance_boundary(job, claim, before.boundary, stored, ambient)
     plan = plan_retention(_refresh_tags(job, before))
     if isinstance(plan, RetentionPlan):
         check_fence(job, claim)
         job.store.delete_many(job.store_path(path) for path in plan.delete_first)
         job.store.delete_many(job.store_path(path) for path in plan.delete_then)
     return plan
+
+
+def _later_boundary(wanted: Epoch, stored: Versioned[BoundaryRecord] | None) -> Epoch:
+    return wanted if stored is None else max(wanted, stored.record.oldest)
 
 
 def observe_objects(job: JobObjects, boundary: Epoch, known: KnownReferences | None = None) -> RetentionFacts:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 
 from lakestate.ambient import Ambient
-from lakestate.coordinator.epoch_plan import Merges
+from lakestate.coordinator.epoch_plan import Merges, SubtaskMerges
 from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.retain import retain_epochs
 from lakestate.errors import FencedError
@@ -26,9 +26,8 @@ from lakestate.protocol.metadata import Manifest, OperatorEntry
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.protocol.values import Epoch, Generation
-from lakestate.tables.contract import CompactedFiles
 
-Compactor = Callable[[Manifest, str, Generation], Mapping[int, tuple[CompactedFiles, ...]]]
+Compactor = Callable[[Manifest, str, Generation], SubtaskMerges]
 """Merges files of one operator where it is worth it, and returns what each subtask swaps in."""
 
 CleanUp = Callable[[Manifest], None]
@@ -151,7 +150,7 @@ class Upkeep:
             self._clean_if_due(manifest)
         with _isolate_failure(RETENTION, "retention", failures):
             self._retain_if_due(manifest, failures)
-        found: dict[str, dict[int, tuple[CompactedFiles, ...]]] = {}
+        found: dict[str, SubtaskMerges] = {}
         for entry in manifest.operators:
             with _isolate_failure(COMPACTION, f"compaction of operator {entry.operator_id}", failures):
                 if self._is_worth_merging(entry) and (merges := self._compact(manifest, entry.operator_id)):
@@ -182,7 +181,7 @@ class Upkeep:
         if isinstance(plan, RetentionRefused):
             failures.append(UpkeepFailure(RETENTION, "retention", f"nothing is deleted: {plan}"))
 
-    def _compact(self, manifest: Manifest, operator_id: str) -> dict[int, tuple[CompactedFiles, ...]]:
+    def _compact(self, manifest: Manifest, operator_id: str) -> SubtaskMerges:
         found = self._compactor(manifest, operator_id, self._claim.generation)
         return {index: merges for index, merges in found.items() if merges}
 

@@ -17,7 +17,7 @@ from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest, OperatorEntry
 from lakestate.protocol.values import Generation
 from lakestate.spark.graph.schemas import Schemas
-from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, Merges
+from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, MergesBySubtask
 from lakestate.tables.contract import Table
 
 SUBTASKS_FOR_ONE_MERGE = 4
@@ -39,7 +39,7 @@ class SparkCompactor:
         self._policy = policy
         self._tables = tables
 
-    def __call__(self, manifest: Manifest, operator_id: str, generation: Generation) -> Merges:
+    def __call__(self, manifest: Manifest, operator_id: str, generation: Generation) -> MergesBySubtask:
         """Merge the files of an operator. Returns what each of its subtasks swaps in."""
         entry = manifest.operator(operator_id)
         assert entry is not None
@@ -48,7 +48,9 @@ class SparkCompactor:
             merges[index] = (*merges.get(index, ()), *found)
         return merges
 
-    def _merge_ranged(self, manifest: Manifest, entry: OperatorEntry, generation: Generation) -> Merges:
+    def _merge_ranged(
+        self, manifest: Manifest, entry: OperatorEntry, generation: Generation
+    ) -> MergesBySubtask:
         full = tuple(
             number
             for number, subtask in enumerate(entry.subtasks)
@@ -59,20 +61,22 @@ class SparkCompactor:
         shipped = replace(manifest, operators=(entry,), sinks=(), sources=(), engine_files=())
         tables = tuple(self._tables[entry.operator_id])
         task = CompactionTask(self._backend, shipped, full, generation, self._policy, tables)
-        merges: Merges = {}
+        merges: MergesBySubtask = {}
         at_once = max(1, len(entry.subtasks) // SUBTASKS_FOR_ONE_MERGE)
         for first in range(0, len(full), at_once):
             merges |= self._run_merges(task, first, min(first + at_once, len(full)))
         return merges
 
-    def _run_merges(self, task: CompactionTask, first: int, last: int) -> Merges:
+    def _run_merges(self, task: CompactionTask, first: int, last: int) -> MergesBySubtask:
         rows = self._schemas.session.range(first, last, 1, last - first)
-        merges: Merges = {}
+        merges: MergesBySubtask = {}
         for row in rows.mapInArrow(task, f"{MERGES} binary").collect():
             merges |= decode_merges(bytes(row[0]))
         return merges
 
-    def _merge_replicated(self, manifest: Manifest, entry: OperatorEntry, generation: Generation) -> Merges:
+    def _merge_replicated(
+        self, manifest: Manifest, entry: OperatorEntry, generation: Generation
+    ) -> MergesBySubtask:
         """Merge replicated tables on the driver: they are small, and all subtasks share their files."""
         objects = self._backend.objects(manifest.job_id)
         first = objects.read_subtasks(entry.subtasks[:1])[0]

@@ -3,7 +3,7 @@
 Python workers import this folder when they start, so it imports no other folder of `spark`.
 """
 
-from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, Merges
+from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, MergesBySubtask
 from lakestate.spark.tasks.stage_task import REPORT, Export, StageCode, StageTask
 from lakestate.spark.tasks.task_errors import error_from_spark
 
@@ -12,7 +12,7 @@ __all__ = [
     "REPORT",
     "CompactionTask",
     "Export",
-    "Merges",
+    "MergesBySubtask",
     "StageCode",
     "StageTask",
     "error_from_spark",

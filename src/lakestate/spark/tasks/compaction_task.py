@@ -16,7 +16,7 @@ from lakestate.protocol.values import Generation
 from lakestate.tables.contract import CompactedFiles, Table
 from lakestate.tables.registry import register_declared
 
-Merges = dict[int, tuple[CompactedFiles, ...]]
+MergesBySubtask = dict[int, tuple[CompactedFiles, ...]]
 """The merged files of each subtask, by its index."""
 
 MERGES = "merges"
@@ -41,7 +41,7 @@ class CompactionTask:
                 data = encode_merges(self._merge(self.full[number]))
                 yield pa.record_batch({MERGES: pa.array([data], pa.binary())})
 
-    def _merge(self, number: int) -> Merges:
+    def _merge(self, number: int) -> MergesBySubtask:
         register_declared(self.tables)
         entry = self.manifest.operators[0].subtasks[number]
         metadata = self.backend.objects(self.manifest.job_id).read_subtasks([entry])[0]
