@@ -103,7 +103,9 @@ def _fixed_differences(stored: TableConfig, declared: TableConfig) -> list[str]:
     declared_types = [column.type for column in declared.key_columns]
     reasons = []
     if stored_types != declared_types:
-        reasons.append(f"key is {_shown(stored.key_columns)}, declared {_shown(declared.key_columns)}")
+        reasons.append(
+            f"key is {_columns_text(stored.key_columns)}, declared {_columns_text(declared.key_columns)}"
+        )
     stored_route = _positions(stored)
     if stored_route != _positions(declared) and not reasons:
         reasons.append(f"routed by {stored.routing_columns}, declared {declared.routing_columns}")
@@ -118,8 +120,8 @@ def _column_differences(stored: TableConfig, declared: TableConfig) -> list[str]
     ):
         if old != new:
             reasons.append(
-                f"{kind} columns are {_shown(old)}, declared {_shown(new)}: raise the state version "
-                "and declare the change"
+                f"{kind} columns are {_columns_text(old)}, declared {_columns_text(new)}: "
+                "raise the state version and declare the change"
             )
     if stored.time_column != declared.time_column:
         reasons.append(f"time column is {stored.time_column}, declared {declared.time_column}")
@@ -143,5 +145,5 @@ def _positions(config: TableConfig) -> list[int]:
     return [names.index(name) for name in config.routing_columns if name in names]
 
 
-def _shown(columns: Collection[Column]) -> str:
+def _columns_text(columns: Collection[Column]) -> str:
     return "(" + ", ".join(str(column) for column in columns) + ")"

@@ -83,7 +83,7 @@ def dry_run(
         )
     subtasks, problems = _read_subtasks(entry.subtasks, objects)
     found = _Findings(objects, problems)
-    _check_forgotten(tables, subtasks, drop, found)
+    _check_all_declared(tables, subtasks, drop, found)
     for table in tables:
         if _check_configs(table, subtasks, found):
             for file in _older_files(table, subtasks.values()):
@@ -110,10 +110,10 @@ def _read_subtasks(
         return dict(zip(names, objects.read_subtasks(entries), strict=True)), []
     except _STATE_ERRORS:
         # All at once is fast and stops at the first error. Now one by one, to name every bad one.
-        return _read_readable(entries, names, objects)
+        return _read_one_by_one(entries, names, objects)
 
 
-def _read_readable(
+def _read_one_by_one(
     entries: Sequence[SubtaskEntry], names: Sequence[str], objects: JobObjects
 ) -> tuple[dict[str, SubtaskMetadata], list[DryRunProblem]]:
     found: dict[str, SubtaskMetadata] = {}
@@ -126,7 +126,7 @@ def _read_readable(
     return found, problems
 
 
-def _check_forgotten(
+def _check_all_declared(
     tables: Sequence[Table], subtasks: dict[str, SubtaskMetadata], drop: Collection[str], found: _Findings
 ) -> None:
     known = {*drop, *(table.name for table in tables)}
@@ -168,12 +168,12 @@ def _check_file(table: Table, file: FileRef, found: _Findings) -> None:
     shown = found.objects.url_of(file.path)
     found.checked_files += 1
     try:
-        found.migrated_rows += _migrated_rows(table, file, shown, found.objects)
+        found.migrated_rows += _count_migrated_rows(table, file, shown, found.objects)
     except _STATE_ERRORS as error:
         found.problems.append(DryRunProblem(table.name, shown, str(error)))
 
 
-def _migrated_rows(table: Table, file: FileRef, shown: str, objects: JobObjects) -> int:
+def _count_migrated_rows(table: Table, file: FileRef, shown: str, objects: JobObjects) -> int:
     rows = decode_run(pa.py_buffer(objects.read_verified(file.object_ref)), shown, file.row_count)
     identity = CheckpointParquetMetadata.from_key_values(rows.schema.metadata, shown)
     identity.check(table.config, shown)

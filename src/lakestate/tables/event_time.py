@@ -24,7 +24,7 @@ def event_time_us(time: EventTimeLike, column_type: str) -> int:
     which Python would assume, differs from machine to machine.
     """
     if not isinstance(time, datetime):
-        return _checked_us(time)
+        return _require_us(time)
     if (time.tzinfo is None) != (column_type == "timestamp_ntz"):
         raise InvalidInputError(
             f"not a point in time of a {column_type} column",
@@ -36,7 +36,7 @@ def event_time_us(time: EventTimeLike, column_type: str) -> int:
     return (plain - _EPOCH) // timedelta(microseconds=1)
 
 
-def _checked_us(time: int) -> int:
+def _require_us(time: int) -> int:
     if isinstance(time, bool) or not hasattr(time, "__index__") or not -(2**63) <= time < 2**63:
         raise InvalidInputError(
             "not a point in time", found=repr(time), expected="a datetime, or microseconds since 1970"

@@ -16,7 +16,7 @@ from lakestate.tables.contract import CompactedFiles, FinishedTable, Table, View
 from lakestate.tables.global_keyed.view import GlobalKeyedView
 from lakestate.tables.keyed.view import KeyedView
 from lakestate.tables.registry import register_declared
-from lakestate.tables.restore import RestoredSubtask, fresh, restored
+from lakestate.tables.restore import RestoredSubtask, empty_subtask, restore_subtask
 from lakestate.tables.time_key.view import TimeKeyView
 
 V = TypeVar("V", bound=View)
@@ -85,14 +85,14 @@ class TableManager:
         register_declared(tables)
         objects, now_ms = backend.objects(task.job_id), backend.ambient.now_ms()
         if restore_from is None:
-            state = fresh(tables)
+            state = empty_subtask(tables)
         else:
             manifest = (
                 restore_from
                 if isinstance(restore_from, Manifest)
                 else backend.load_checkpoint_metadata(task.job_id, Epoch(restore_from))
             )
-            state = restored(task, tables, manifest, objects, drop)
+            state = restore_subtask(task, tables, manifest, objects, drop)
             now_ms = max(now_ms, manifest.finished_ms)
         context = TableContext(
             task=task,

@@ -25,12 +25,12 @@ class RestoredSubtask:
     """This very subtask's metadata object, if the parallelism did not change."""
 
 
-def fresh(tables: Sequence[Table]) -> RestoredSubtask:
+def empty_subtask(tables: Sequence[Table]) -> RestoredSubtask:
     """Empty state."""
     return RestoredSubtask({table.name: _no_files(table) for table in tables})
 
 
-def restored(
+def restore_subtask(
     task: TaskInfo, tables: Sequence[Table], manifest: Manifest, objects: JobObjects, drop: Collection[str]
 ) -> RestoredSubtask:
     """A subtask's part of an epoch, at whatever parallelism the epoch was written.
@@ -39,15 +39,17 @@ def restored(
     """
     entry = manifest.operator(task.operator_id)
     if entry is None:
-        return fresh(tables)
+        return empty_subtask(tables)
     wanted = plan_rescale(task, entry)
     if needs_all_subtasks(table.table_type for table in tables):
         wanted = entry.subtasks
     stored = objects.read_subtasks(wanted)
     configs = _stored_configs(stored)
     where = f"operator {task.operator_id} in epoch {manifest.epoch} of job {task.job_id}"
-    _check_none_forgotten(configs, tables, drop, where)
-    files = {table.name: _part(table, configs.get(table.name), stored, task, where) for table in tables}
+    _check_all_declared(configs, tables, drop, where)
+    files = {
+        table.name: _files_of_table(table, configs.get(table.name), stored, task, where) for table in tables
+    }
     own = next(
         (
             (item.metadata, metadata)
@@ -60,7 +62,7 @@ def restored(
     return RestoredSubtask(files, watermark_us, own)
 
 
-def _part(
+def _files_of_table(
     table: Table, stored: TableConfig | None, subtasks: Sequence[SubtaskMetadata], task: TaskInfo, where: str
 ) -> TableFiles:
     if stored is None:
@@ -106,7 +108,7 @@ def _stored_configs(stored: Sequence[SubtaskMetadata]) -> dict[str, TableConfig]
     return configs
 
 
-def _check_none_forgotten(
+def _check_all_declared(
     configs: dict[str, TableConfig], tables: Sequence[Table], drop: Collection[str], where: str
 ) -> None:
     forgotten = sorted(configs.keys() - {table.name for table in tables} - set(drop))

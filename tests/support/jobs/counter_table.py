@@ -105,7 +105,7 @@ class CounterView(View):
         """Hand over what was added since the last checkpoint."""
         checkpointer.insert_data(self._table.to_rows(self._added))
 
-    def checkpointed(self, files: TableFiles, context: TableContext) -> None:
+    def begin_next_epoch(self, files: TableFiles, context: TableContext) -> None:
         """Continue on top of what was stored."""
         if self._stored is not None:
             self._stored += self._added
