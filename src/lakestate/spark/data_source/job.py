@@ -1,8 +1,8 @@
-"""The sink of a query as a job: what is planned for a batch, and what a task of it does.
+"""The sink of a query as a job: the plan of a batch, and what a task does with it.
 
-Spark tells nobody how many partitions a batch has before it is written. So each partition number is
-a writer of its own: an operator with one subtask, which keeps the open files of that number. A number
-that a batch does not have is looked after by the driver; one without open files is forgotten.
+Spark does not say how many partitions a batch has before it is written. So each partition number has
+its own writer: an operator with one subtask, which keeps the open files of that number. The driver runs
+the writers of numbers that a batch does not have, and drops writers without open files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lakestate.storage import ObjectStore, open_store
 from lakestate.tables.contract import CompactedFiles
 
 SINK = "out"
-"""Whose files they are, whichever writer began them: clean-up is for all of them at once."""
+"""The sink that all files belong to, no matter which writer began them: they are cleaned up together."""
 
 JOBS_KEPT = 16
 COMPACTION = CompactionPolicy()
@@ -58,7 +58,7 @@ class SinkJob:
         return cls(tuple(sorted(options.items())), schema.serialize().to_pybytes(), registered_formats())
 
     def open(self) -> OpenedJob:
-        """The job in this process, which keeps it, and its connections, for later batches."""
+        """Open the job. This process keeps it, with its connections, for later batches."""
         return _open_job(self)
 
 
@@ -71,11 +71,11 @@ def _open_job(job: SinkJob) -> OpenedJob:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What the tasks of a batch are told."""
+    """What the tasks of a batch are given."""
 
     epoch: EpochPlan
     reached: BatchPosition | None
-    """The last batch that is published."""
+    """The last published batch."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +87,17 @@ class OpenedJob:
 
     @cached_property
     def backend(self) -> ParquetBackend:
-        """Where the state is."""
+        """The state of the job."""
         return ParquetBackend(self.options.state, cache_dir=self.options.cache_dir)
 
     @property
     def job_id(self) -> str:
-        """The job."""
+        """The id of the job."""
         return self.options.job_id
 
     @property
     def state(self) -> str:
-        """Where the state is, for people."""
+        """The URL of the state, for error messages."""
         return f"{self.options.state.url}/{self.job_id}"
 
     def check(self) -> None:
@@ -109,7 +109,7 @@ class OpenedJob:
         return self.backend.newest_checkpoint(self.job_id)
 
     def plan_digest(self, batch_id: int) -> str | None:
-        """What Spark has planned for a batch, as it wrote it down before the batch; None if out of reach."""
+        """A digest of what Spark planned for a batch, from its offset log; None if that cannot be read."""
         try:
             planned = None if self._spark_logs is None else self._spark_logs.get(f"offsets/{batch_id}").data
         except (NotFoundError, InvalidInputError):
@@ -122,7 +122,7 @@ class OpenedJob:
         return None if checkpoint is None else open_store(checkpoint)
 
     def plan_batch(self) -> BatchPlan:
-        """The epoch after the newest. Nothing is claimed: that is for whoever publishes it."""
+        """Plan the epoch after the newest. Only the driver that publishes it claims the job."""
         parent = self.newest()
         generation = FIRST_GENERATION if parent is None else parent.generation
         plan = self._planner.plan(parent, generation, self.backend.ambient.now_ms())
@@ -146,14 +146,14 @@ class OpenedJob:
         merges = {name: {0: tuple(self._merges(name, plan))}}
         subtask = SubtaskRun(stage, 0, replace(plan, merges=merges), self.backend)
         for _ in subtask.run(("", batch) for batch in batches):
-            raise AssertionError("a sink gives no rows")
+            raise AssertionError("a sink yields no rows")
         return subtask.report
 
     def _merges(self, name: str, plan: EpochPlan) -> list[CompactedFiles]:
         """Merge the writer's state where it is worth it.
 
-        No driver lives from one batch to the next that could do it beside the stream, so the task
-        does, for the very epoch that swaps the merge in.
+        There is no driver between batches that could do it beside the stream, so the task does it,
+        for the epoch that swaps the merge in.
         """
         parent = plan.parent
         entry = None if parent is None else parent.operator(name)
@@ -164,7 +164,7 @@ class OpenedJob:
 
 
 def writer_name(partition: int) -> str:
-    """The writer of a partition number.
+    """The name of the writer of a partition number.
 
     >>> writer_name(7)
     'writer-00007'
@@ -173,7 +173,7 @@ def writer_name(partition: int) -> str:
 
 
 def drop_idle_writers(manifest: Manifest) -> Manifest:
-    """The epoch without writers that have no open file: what is left of them is of no use."""
+    """The epoch without the writers that have no open file: their state is not needed again."""
     live = writers_with_open_files(manifest)
     return replace(
         manifest, operators=tuple(entry for entry in manifest.operators if entry.operator_id in live)
@@ -181,7 +181,7 @@ def drop_idle_writers(manifest: Manifest) -> Manifest:
 
 
 def writers_with_open_files(manifest: Manifest) -> frozenset[str]:
-    """The writers that keep files open."""
+    """The names of the writers that have open files."""
     return frozenset(
         sink.sink_id
         for sink in manifest.sinks
@@ -191,14 +191,14 @@ def writers_with_open_files(manifest: Manifest) -> frozenset[str]:
 
 
 class LatestTime:
-    """The latest event time of the rows that pass by, but for times that no calendar here has."""
+    """The latest event time of the rows that pass through, without times that cannot be real."""
 
     def __init__(self, column: str | None) -> None:
         self._column = column
         self.latest_us: int | None = None
 
     def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same rows."""
+        """Pass rows through and note their latest time."""
         for batch in batches:
             if self._column is not None:
                 self._observe(batch.column(self._column))
@@ -206,9 +206,9 @@ class LatestTime:
 
     def _observe(self, times: pa.Array) -> None:
         times_us = times.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-        is_believed = pc.and_(
+        is_plausible = pc.and_(
             pc.greater_equal(times_us, EVENT_TIME_MIN_US), pc.less_equal(times_us, EVENT_TIME_MAX_US)
         )
-        latest = pc.max(times_us.filter(is_believed)).as_py()
+        latest = pc.max(times_us.filter(is_plausible)).as_py()
         if latest is not None:
             self.latest_us = latest if self.latest_us is None else max(self.latest_us, latest)

@@ -2,7 +2,7 @@
 
 Spark drives it in three kinds of processes. On the driver a writer is made for every batch, and
 pickled; on executors each task unpickles it and writes its partition; on the driver again, in another
-process, the data source commits what the tasks told. Nothing but Spark's protocol is here.
+process, the data source commits what the tasks reported. This module holds only Spark's protocol.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class LakestateDataSource(DataSource):
 
 @dataclass(frozen=True)
 class WrittenMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     data: bytes
 
@@ -143,14 +143,14 @@ class BatchWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Publish the batch, on the driver."""
-        told = [message for message in messages if isinstance(message, WrittenMessage)]
-        if len(told) != len(messages):
+        reported = [message for message in messages if isinstance(message, WrittenMessage)]
+        if len(reported) != len(messages):
             raise InvalidInputError(
                 "Spark commits a batch of which partitions are missing",
-                found=f"{len(told)} partitions",
+                found=f"{len(reported)} partitions",
                 expected=f"{len(messages)} partitions",
             )
-        commit_batch(self._job.open(), [WrittenPartition.decode(each.data) for each in told], batchId)
+        commit_batch(self._job.open(), [WrittenPartition.decode(each.data) for each in reported], batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing: what the tasks stored is referred to by nobody, and is cleared away later."""
