@@ -1,4 +1,4 @@
-"""When an open file is finished and the next one begun. Pure: facts in, a reason or None out."""
+"""When an open file is finished and the next one is begun. Pure: facts in, a reason or None out."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class RollReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """When files are finished: whichever of these comes first.
+    """When files are finished: as soon as one of these conditions holds.
 
     `interval` is the age of the oldest row in the file by the clock, `inactivity` the time since
     the last. `past_watermark` finishes the file of a partition by event time when the watermark
-    is past the end of the partition by that much. None switches one of these three off; `bytes`
-    always counts.
+    has passed the end of the partition by that much. None switches one of these three off; `bytes`
+    always applies.
 
     >>> Roll(bytes="1MB", interval="1 minute").bytes_max
     1000000
@@ -50,7 +50,7 @@ class Roll:
 
     def __post_init__(self) -> None:
         if self.bytes_max < 1:
-            raise InvalidInputError("a file cannot be rolled at no bytes", found=self.bytes)
+            raise InvalidInputError("a file cannot be rolled at 0 bytes", found=self.bytes)
         if self.bytes_max > FILE_BYTES_MAX // 2:
             raise InvalidInputError(
                 "files of so many bytes cannot be written",
@@ -67,11 +67,11 @@ class Roll:
 
     @property
     def past_watermark_us(self) -> int | None:
-        """How far behind the watermark a partition must lie."""
+        """How far behind the watermark the end of a partition must be."""
         return _optional_us(self.past_watermark)
 
     def reason_now(self, file: FileAge, now_ms: int, watermark_us: int | None) -> RollReason | None:
-        """Why the file is to be finished, if it is. Looked at once at the end of every epoch.
+        """Why the file must be finished now, or None. Evaluated at the end of every epoch.
 
         >>> young = FileAge(size_bytes=10, opened_ms=0, written_ms=0)
         >>> Roll(interval="1 second").reason_now(young, 999, None) is None
@@ -107,7 +107,7 @@ class FileAge:
 
 
 def representative_timestamp(column: pa.Array | pa.ChunkedArray) -> int | None:
-    """The first time in an event-time column, in microseconds: it tells which partition of time.
+    """The first time in an event-time column, in microseconds. It identifies the partition of time.
 
     >>> representative_timestamp(pa.array([None, 7, 9], pa.timestamp("ms")))
     7000

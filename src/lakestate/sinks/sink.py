@@ -1,8 +1,8 @@
 """What a sink is: a stateful writer in every subtask, and a committer on the driver.
 
-Writers keep files open across epochs. What is open is state, in an ordinary `KeyedTable`; what is
-finished is handed to the manifest as the epoch's pre-commit, through a `GlobalKeyedTable` that holds
-nothing else. Nothing becomes visible to readers before the epoch is published and the driver commits.
+Writers keep files open across epochs. Open files are state, in an ordinary `KeyedTable`. Finished files
+are handed to the manifest as the epoch's pre-commit, through a `GlobalKeyedTable` that holds nothing
+else. Nothing becomes visible to readers before the epoch is published and the driver commits it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class SinkContext:
     ambient: Ambient
     watermark_us: int | None
     schema: pa.Schema
-    """What every batch will look like."""
+    """The schema of every batch."""
     event_time: str | None = None
     """The event-time column of the rows, if the stream has one."""
     sink_id: str | None = None
-    """The sink, if it is another than the operator: several operators may write for one sink."""
+    """The sink, if it is not the operator itself: several operators may write for one sink."""
 
 
 class SinkWriter(Protocol):
@@ -50,7 +50,7 @@ class SinkWriter(Protocol):
         ...
 
     def finish(self, *, then_stop: bool) -> None:
-        """End the epoch: everything needed to go on, or to commit, is in the state tables.
+        """End the epoch: put everything needed to continue, or to commit, into the state tables.
 
         Open files go into the table, finished ones into its commit data. With `then_stop` all
         files are finished. Called before `TableManager.checkpoint`.
@@ -58,7 +58,7 @@ class SinkWriter(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Let go of local resources after a failure. Nothing stored is touched."""
+        """Release local resources after a failure. Nothing stored is touched."""
         ...
 
 
@@ -73,11 +73,11 @@ class SinkCommitter(Protocol):
         ...
 
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
-        """Abort what dead attempts left behind, once the epoch is committed. Off the critical path.
+        """Remove what failed attempts left behind, once the epoch is committed. Off the critical path.
 
-        A pre-commit names what its subtask has finished and what it keeps open. Whatever was begun
-        in this epoch or before, and is in none of the epoch's pre-commits, is dead for ever: no
-        later epoch can come to refer to it. So this is safe whoever calls it, however late.
+        A pre-commit names what its subtask has finished and what it keeps open. Anything that was begun
+        in this epoch or before and that none of the epoch's pre-commits names is garbage: no later epoch
+        can refer to it. So any process can call this, at any later time.
         """
         ...
 
@@ -98,15 +98,15 @@ class Sink(ABC):
 
     @abstractmethod
     def writer(self, context: SinkContext) -> SinkWriter:
-        """The writer of one subtask for one epoch, going on where the state tables say."""
+        """The writer of one subtask for one epoch. It continues the files in the state tables."""
 
     @abstractmethod
     def committer(self) -> SinkCommitter:
         """The committer, for the driver."""
 
     def file_sink(self) -> FileSink | None:
-        """What writes this sink's files, if it writes files and keeps them open as file sinks do.
+        """The file sink that writes this sink's files, or None if it keeps no files open.
 
-        With it, unfinished output can be verified beside the state.
+        With it, unfinished output can be verified together with the state.
         """
         return None

@@ -67,7 +67,10 @@ def test_a_column_that_cannot_be_cast_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sink", "expected"),
     [
-        (lambda: ParquetSink("file:///x", roll=Roll(past_watermark="1 s")), "not partitioned by event time"),
+        (
+            lambda: ParquetSink("file:///x", roll=Roll(past_watermark="1 s")),
+            "needs files that are partitioned by event time",
+        ),
         (lambda: ParquetSink("file:///x", partition_by=["row", "country", "text"]), "no column is left"),
         (lambda: ParquetSink("file:///x", partition_by=["nowhere"]), "rows do not have: nowhere"),
         (

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakestate.errors import CorruptionError
 from lakestate.sinks.files.destination import Destination
 from lakestate.sinks.files.open_files import OpenFile, stored_pieces
 from lakestate.sinks.files.pre_commit import FilePreCommit
@@ -65,7 +66,7 @@ class ActiveFile:
 
     @property
     def must_roll(self) -> bool:
-        """True if the destination cannot take much more."""
+        """True if the destination cannot accept much more."""
         return self._destination.must_roll()
 
     def add(self, rows: pa.RecordBatch, now_ms: int) -> None:
@@ -75,12 +76,12 @@ class ActiveFile:
         self._destination.accept(self._writer)
 
     def begin_checkpoint(self) -> None:
-        """Send what can be sent; it may go on in the background."""
+        """Send what can be sent; this may continue in the background."""
         self._writer.settle()
         self._destination.accept(self._writer)
 
     def checkpoint(self) -> tuple[OpenFile, WriterState]:
-        """Wait until everything is durable; how to go on."""
+        """Wait until everything is durable; returns how to continue."""
         resume_point = self._destination.checkpoint()
         state = self._writer.checkpoint()
         identity = self.identity
@@ -100,16 +101,22 @@ class ActiveFile:
             next_piece=state.next_piece,
             pieces=stored_pieces(state.pieces),
         )
-        assert state.start == self._destination.size_bytes, "what was taken is what was accepted"
+        if state.start != self._destination.size_bytes:
+            raise CorruptionError(
+                "the writer of a file format has lost count of the bytes that were taken from it",
+                object_name=identity.path,
+                found=f"{state.start} bytes",
+                expected=f"{self._destination.size_bytes} bytes",
+            )
         return record, state
 
     def finish(self) -> None:
-        """End the file and send the rest of it; it may go on in the background."""
+        """End the file and send the rest of it; this may continue in the background."""
         self._statistics = self._writer.finish()
         self._destination.accept_all(self._writer)
 
     def pre_commit(self) -> FilePreCommit:
-        """Wait until the finished file is durable; how to make it visible."""
+        """Wait until the finished file is durable; returns how to make it visible."""
         assert self._statistics is not None, "only a finished file can be committed"
         content = self._destination.complete()
         return FilePreCommit(
@@ -121,5 +128,5 @@ class ActiveFile:
         )
 
     def abandon(self) -> None:
-        """Let go of local resources."""
+        """Release local resources."""
         self._destination.abandon()

@@ -1,7 +1,7 @@
-"""Makes finished files visible after their epoch is published, and clears away what died.
+"""Makes finished files visible after their epoch is published, and removes what failed attempts left.
 
-Every step can be done again: by a driver that lost an answer, by its successor, by a zombie an
-hour later. Files carry names that nobody else ever gets, so doing it again finds it done.
+Every step can be repeated: by a driver that lost an answer, by its successor, by a zombie an hour
+later. File names are never used twice, so a repeated step finds that it is done.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.store import ObjectInfo, ObjectStore
 
 ATTEMPTS_MAX = 3
-"""After this many lost answers the caller has to come back later."""
+"""After this many lost answers the caller has to try again later."""
 
 
 class FileCommitter:
@@ -32,9 +32,9 @@ class FileCommitter:
         self._local = local
 
     def commit(self, permit: CommitPermit, pre_commits: Sequence[bytes]) -> None:
-        """Show every file that the epoch finished."""
+        """Make every file visible that the epoch finished."""
         decoded = [PreCommit.decode(data) for data in pre_commits]
-        map_in_parallel(self._show, [file for each in decoded for file in each.finished])
+        map_in_parallel(self._make_visible, [file for each in decoded for file in each.finished])
 
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Abort uploads and remove hidden files that no epoch from this one on can refer to."""
@@ -47,7 +47,7 @@ class FileCommitter:
             if self._local is not None:
                 _clear_directory(self._local, fingerprint, epoch, open_names, live)
 
-    def _show(self, file: FilePreCommit) -> None:
+    def _make_visible(self, file: FilePreCommit) -> None:
         match file.content:
             case CompletedUpload():
                 self._complete(file, file.content)
@@ -120,7 +120,7 @@ def _live_names(pre_commits: Sequence[PreCommit]) -> list[tuple[str, str]]:
 
 
 def _is_dead(name: str, fingerprint: str, epoch: Epoch) -> bool:
-    """True of a file of this sink that was begun so early that the epoch would refer to it."""
+    """True of a file of this sink that the epoch would refer to if it were needed: it was begun by then."""
     begun = epoch_begun(name, fingerprint)
     return begun is not None and begun <= epoch
 
@@ -151,7 +151,7 @@ def _clear_directory(
     open_names: frozenset[str],
     live: frozenset[tuple[str, str]],
 ) -> None:
-    """Copies of a file that is open stay until it is finished: a later epoch may go on with any of them."""
+    """Copies of an open file stay until it is finished: a later epoch may continue any of them."""
     kept = {temporary for _, temporary in live}
     for temporary in output.hidden_files():
         is_live = temporary in kept or original_name(temporary) in open_names
@@ -160,5 +160,5 @@ def _clear_directory(
 
 
 def _remove_lanes(store: ObjectStore, path: str) -> None:
-    """The upload is complete, so nobody needs to claim a part of it any more."""
+    """The upload is complete, so no attempt needs a lane of it any more."""
     store.delete_many([info.path for info in store.list(lane_folder(path))])

@@ -1,4 +1,4 @@
-"""Where the bytes of an open file go during an epoch, and what a checkpoint remembers of it.
+"""Where the bytes of an open file go during an epoch, and what a checkpoint stores about it.
 
 A destination makes bytes durable; it makes nothing visible. There are two: uploads to an object
 store, and hidden files in a local directory.
@@ -16,7 +16,7 @@ from lakestate.sinks.formats.format import BatchBufferingWriter
 
 
 class UploadResumePoint(msgspec.Struct, frozen=True, tag="upload"):
-    """An upload that goes on: its parts, and the last lane that was used."""
+    """An upload that continues: its parts, and the last lane that was used."""
 
     token: str | None = None
     lane: int = 0
@@ -24,7 +24,7 @@ class UploadResumePoint(msgspec.Struct, frozen=True, tag="upload"):
 
 
 class LocalResumePoint(msgspec.Struct, frozen=True, tag="local"):
-    """A hidden file that goes on from a position."""
+    """A hidden file that continues at a position."""
 
     temporary: str
     position: int
@@ -36,7 +36,7 @@ ResumePoint = UploadResumePoint | LocalResumePoint
 
 
 def open_reference(path: str, resume_point: ResumePoint) -> OpenReference:
-    """What clean-up must leave alone for this file.
+    """What clean-up must keep for this file.
 
     A file of which no part is stored yet has no token; the next epoch may begin its upload.
     """
@@ -59,14 +59,14 @@ def moved_output_error(path: str, resume_point: ResumePoint, output: str) -> Inc
 
 
 class Destination(Protocol):
-    """The way of one file's bytes in one epoch."""
+    """Where the bytes of one file go in one epoch."""
 
     def accept(self, writer: BatchBufferingWriter) -> None:
-        """Take what can be taken of the writer's finished bytes. May go on in the background."""
+        """Take what can be taken of the writer's finished bytes. This may continue in the background."""
         ...
 
     def checkpoint(self) -> ResumePoint:
-        """Wait until everything accepted is durable, and say how to go on."""
+        """Wait until everything accepted is durable; returns how to continue."""
         ...
 
     def accept_all(self, writer: BatchBufferingWriter) -> None:
@@ -74,7 +74,7 @@ class Destination(Protocol):
         ...
 
     def complete(self) -> Content:
-        """Wait until the whole file is durable, and say how to make it visible."""
+        """Wait until the whole file is durable; returns how to make it visible."""
         ...
 
     @property
@@ -87,7 +87,7 @@ class Destination(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Let go of local resources. Nothing stored is touched."""
+        """Release local resources. Nothing stored is touched."""
         ...
 
 

@@ -1,9 +1,9 @@
-"""Lanes: part numbers of a shared upload that belong to one attempt alone, for ever.
+"""Lanes: part numbers of a shared upload that belong to one attempt alone.
 
-An upload outlives the attempt that began it, and whoever holds its id can replace any part by its
-number. A subtask that was thought dead could so change a file that its successor is writing. Each
-attempt that adds parts therefore claims a lane first, by creating an object that only one can
-create; its part numbers are never used by anybody else. Numbers may have gaps, so nothing is lost.
+An upload outlives the attempt that began it, and anyone who holds its id can replace any part by its
+number. A subtask that was presumed dead could thus change a file that its successor is writing. Each
+attempt that adds parts therefore first claims a lane, by creating an object that only one attempt can
+create. No other attempt ever uses its part numbers. Numbers may have gaps, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LANE_PARTS = 20
 
 LANES = PART_NUMBER_MAX // LANE_PARTS
 LANES_FOR_ROWS = LANES * 9 // 10
-"""A file that has used so many is finished: the rest is for attempts that fail while finishing it."""
+"""A file that has used this many is finished: the rest is for attempts that fail while finishing it."""
 
 LANES_FOLDER = "_lakestate/lanes"
 """Readers skip names that begin with an underscore."""
@@ -43,7 +43,7 @@ def lane_folder(file_name: str) -> str:
 
 
 def claim_lane(store: ObjectStore, path: str, after: int, attempt: str) -> int:
-    """Claim the first free lane behind another. At most one caller ever gets a lane.
+    """Claim the first free lane after another one. At most one caller ever gets a lane.
 
     >>> from lakestate.storage import open_store
     >>> store = open_store("memory://docs-lanes")
@@ -56,7 +56,7 @@ def claim_lane(store: ObjectStore, path: str, after: int, attempt: str) -> int:
         try:
             outcome = store.create(f"{lane_folder(path)}{lane:03d}", attempt.encode())
         except OutcomeUnknownError:
-            # It may be ours or not. A lane more or less costs nothing; a shared one costs rows.
+            # The lane may be ours or not. An unused lane costs nothing; a shared one costs rows.
             continue
         if not isinstance(outcome, AlreadyExists):
             return lane
@@ -64,5 +64,5 @@ def claim_lane(store: ObjectStore, path: str, after: int, attempt: str) -> int:
         "too many attempts have written to one upload",
         object_name=f"{store.url}/{path}",
         found=f"{LANES} lanes, all taken",
-        action="see why attempts fail; remove the folder of lanes only when no attempt is running",
+        action="find out why attempts fail; remove the folder of lanes only when no attempt is running",
     )

@@ -28,7 +28,7 @@ class LocalDestinations:
         return LocalDestination(self._output, self._output.create(temporary))
 
     def resume(self, path: str, resume_point: ResumePoint) -> Destination:
-        """A file that goes on."""
+        """A file that continues."""
         if isinstance(resume_point, UploadResumePoint):
             raise moved_output_error(path, resume_point, str(self._output.root))
         copy = copy_name(path.rpartition("/")[2], self._attempt)
@@ -41,7 +41,7 @@ class LocalDestinations:
 
 
 class LocalDestination:
-    """One hidden file in one epoch. With a name for a `copy`, others know the file from the checkpoint."""
+    """One hidden file in one epoch. `copy` is set if a checkpoint names the file, so that others know it."""
 
     def __init__(self, output: LocalOutput, file: HiddenFile, copy: str | None = None) -> None:
         self._output = output
@@ -60,23 +60,23 @@ class LocalDestination:
             self._file.append(writer.split_to(writer.buffered_bytes))
 
     def accept_all(self, writer: BatchBufferingWriter) -> None:
-        """Append the rest and let go of the file: an epoch may finish more than can be open."""
+        """Append the rest and close the file: an epoch may finish more files than can be open at once."""
         self.accept(writer)
         if self._copy is not None and self._file.position == self._found_bytes:
             self._move_to(self._copy)
-        self._let_go()
+        self._close()
 
     def checkpoint(self) -> ResumePoint:
-        """Make it durable and let go of it."""
-        self._let_go()
+        """Make it durable and close it."""
+        self._close()
         return LocalResumePoint(self._file.path.name, self._file.position, self._file.crc32)
 
     def complete(self) -> Content:
-        """What was made durable when it was finished."""
+        """The file that was made durable when it was finished."""
         return LocalFile(self._file.path.name, self._file.crc32)
 
     def must_roll(self) -> bool:
-        """A local file can always go on."""
+        """A local file can always grow."""
         return False
 
     def abandon(self) -> None:
@@ -86,13 +86,13 @@ class LocalDestination:
     def _move_to(self, copy: str) -> None:
         """Finish the file under a name of its own, because nothing was appended to it.
 
-        It is as long as the checkpoint says, so a late attempt would take it for open, and append to
-        it after it was finished or even shown. Another name for the same file would not help.
+        It is as long as the checkpoint says, so a late attempt would consider it open, and append to it
+        after it was finished or even visible. Another name for the same file would not help.
         """
         found = self._file
         self._file = self._output.copy_to(found, copy)
         found.close()
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         self._file.sync()
         self._file.close()

@@ -1,11 +1,11 @@
-"""A local directory as a sink's output: hidden files that grow, and one rename that shows them.
+"""A local directory as a sink's output: hidden files that grow, and one rename that makes them visible.
 
-Several processes may believe that a hidden file is theirs: an attempt that was given up may still
-run. A file is therefore appended to only under its lock, and only if it is exactly as long as the
-checkpoint says; otherwise the bytes of the checkpoint are copied to a new file. So bytes that some
-checkpoint refers to are never overwritten or cut off, and a finished file, which has another length or
-another name than the checkpoint says, is never appended to. A checksum that is carried on from epoch to
-epoch says at the end whether the file that is shown is what was written.
+Several processes may believe that a hidden file is theirs: an attempt that was abandoned may still run.
+A process therefore appends to a file only under its lock, and only if the file is exactly as long as the
+checkpoint says; otherwise it copies the bytes of the checkpoint to a new file. So bytes that a checkpoint
+refers to are never overwritten or cut off, and a finished file, whose length or name differs from the
+checkpoint, is never appended to. A checksum that is carried from epoch to epoch proves at the end that
+the visible file holds what was written.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HiddenFile:
     descriptor: int
     position: int
     crc32: int | None = 0
-    """Of all bytes up to the position. None if the checkpoint that the file goes on from has none."""
+    """Of all bytes up to the position. None if the file continues from a checkpoint that has none."""
 
     def append(self, data: bytes) -> None:
         """Write all of the bytes at the end."""
@@ -47,20 +47,20 @@ class HiddenFile:
             self.crc32 = zlib.crc32(data, self.crc32)
 
     def sync(self) -> None:
-        """Make everything durable, and see that it is all there."""
+        """Make everything durable, and check that it is all there."""
         with translate_write_errors(str(self.path)):
             os.fsync(self.descriptor)
             found = os.fstat(self.descriptor).st_size
         if found != self.position:
             raise CorruptionError(
-                "somebody else has written to a hidden file",
+                "another process has written to a hidden file",
                 object_name=str(self.path),
                 found=f"{found} bytes",
                 expected=f"{self.position} bytes",
             )
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self.descriptor >= 0:
             fcntl.flock(self.descriptor, fcntl.LOCK_UN)
             os.close(self.descriptor)
@@ -91,7 +91,7 @@ class LocalOutput:
         return HiddenFile(path, descriptor, 0)
 
     def reopen(self, temporary: str, position: int, crc32: int | None, otherwise: str) -> HiddenFile:
-        """The hidden file at a position; under the name `otherwise` if it cannot go on in place."""
+        """The hidden file at a position, or a copy named `otherwise` if it cannot be appended to."""
         path = self._hidden_path(temporary)
         with translate_read_errors(str(path)):
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -100,7 +100,7 @@ class LocalOutput:
         if size < position:
             os.close(descriptor)
             raise _lost_bytes_error(path, size, position)
-        # The size counts only under the lock: before, its holder may be about to append.
+        # The size counts only under the lock: without it, another process may be about to append.
         if _try_lock(descriptor) and os.fstat(descriptor).st_size == position:
             return file
         try:
@@ -119,9 +119,9 @@ class LocalOutput:
         return target
 
     def publish(self, temporary: str, path: str, size_bytes: int, crc32: int | None = None) -> None:
-        """Show a finished file under its own name. Doing it again is success.
+        """Make a finished file visible under its own name. Doing it again is success.
 
-        All of it is read first: it may have been open for hours, and readers believe what they see.
+        All of it is read and checked first: it may have been open for hours.
         """
         hidden, target = self._hidden_path(temporary), object_file(self._tree.root, path, path)
         if _size(target) == size_bytes:
@@ -140,7 +140,7 @@ class LocalOutput:
             raise _changed_content_error(hidden, found, crc32)
         with translate_write_errors(str(target)):
             self._tree.ensure_folder(target.parent)
-            # Somebody else may be publishing the same file at the same moment.
+            # Another process may be publishing the same file at the same moment.
             try:
                 hidden.rename(target)
             except FileNotFoundError:
@@ -193,7 +193,7 @@ def _copy(source: HiddenFile, target: HiddenFile) -> None:
         if not data:
             raise _lost_bytes_error(source.path, target.position, source.position)
         target.append(data)
-    # What was copied is what the checkpoint refers to, or will be found not to be.
+    # The checksum of the checkpoint: if the copied bytes differ from it, publishing finds out.
     target.crc32 = source.crc32
 
 
@@ -218,7 +218,7 @@ def _lost_bytes_error(path: Path, found: int, expected: int) -> CorruptionError:
         object_name=str(path),
         found=f"{found} bytes",
         expected=f"at least {expected} bytes",
-        action="restore the file, or go on from an epoch before it was begun",
+        action="restore the file, or continue from an epoch before it was begun",
     )
 
 
@@ -228,7 +228,7 @@ def _changed_content_error(path: Path, found: int | None, expected: int) -> Corr
         object_name=str(path),
         found=f"CRC-32 {found or 0:08x}",
         expected=f"CRC-32 {expected:08x}",
-        action="restore the file, or go on from an epoch before it was begun",
+        action="restore the file, or continue from an epoch before it was begun",
     )
 
 
@@ -246,5 +246,5 @@ def _missing_file_error(
         "a finished file is gone, and nothing is in its place",
         object_name=str(target),
         expected=str(hidden),
-        action="restore it, or go on from an epoch before it was begun",
+        action="restore it, or continue from an epoch before it was begun",
     )

@@ -1,4 +1,4 @@
-"""Names of output files: unique, never reused, and telling whose they are and since when. Pure.
+"""Names of output files: unique, never reused, and showing which sink began them in which epoch. Pure.
 
 A name is `{prefix}-{fingerprint}-{epoch}-{subtask}-{id}{suffix}.{format}`. The fingerprint stands for the
 job and the sink, so that clean-up touches nothing that belongs to another one.
@@ -33,7 +33,7 @@ def sink_fingerprint(job_id: str, sink_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileNaming:
-    """How the files of a sink are called.
+    """How the files of a sink are named.
 
     >>> FileNaming("part", "", "parquet").name("0123456789ab", Epoch(7), 3, "f00")
     'part-0123456789ab-0000000007-00003-f00.parquet'
@@ -65,7 +65,7 @@ class FileNaming:
 
 
 def copy_name(name: str, attempt: str) -> str:
-    """The hidden name under which an attempt goes on with a file that it cannot append to.
+    """The hidden name under which an attempt continues a file that it cannot append to.
 
     >>> original_name(copy_name("part-f00.parquet", "a1"))
     'part-f00.parquet'
@@ -92,8 +92,8 @@ def epoch_begun(name: str, fingerprint: str) -> Epoch | None:
 def owned_file_id(unique: str, task: TaskInfo) -> str:
     """A file id whose routing key the subtask owns.
 
-    So the state of an open file lies in the key range of the subtask that writes it, and after
-    rescaling exactly one subtask has it.
+    So the state of an open file is in the key range of the subtask that writes it, and after rescaling
+    exactly one subtask has it.
     """
     first, last = np.uint64(task.key_range.first), np.uint64(task.key_range.last)
     block, start = max(16, 8 * task.parallelism), 0

@@ -53,7 +53,7 @@ class OpenFile(msgspec.Struct, frozen=True):
     path: str
     partition: str
     format: str
-    """What the file's rows look like and how they are encoded; another value is another file."""
+    """The schema of the file's rows and how they are encoded. Rows with another value need another file."""
     resume_point: ResumePoint = msgspec.field(name="place")
     opened_ms: int
     written_ms: int
@@ -85,13 +85,13 @@ class OpenFiles:
         return sorted(found, key=lambda file: (file.opened_ms, file.file_id))
 
     def writer_state(self, file: OpenFile) -> WriterState:
-        """What the file's writer goes on from."""
+        """The state that the file's writer continues from."""
         rows = self._rows[file.file_id]
         pieces = tuple(_piece(file, stored, rows.get(stored.number)) for stored in file.pieces)
         return WriterState(file.start, file.row_count, file.encoded_row_bytes, file.next_piece, pieces)
 
     def keep(self, file: OpenFile, state: WriterState) -> None:
-        """Remember a file that stays open."""
+        """Store a file that stays open."""
         stored = self._rows.get(file.file_id, {})
         present = {piece.number for piece in state.pieces}
         new = [piece for piece in state.pieces if piece.number not in stored]
@@ -100,7 +100,7 @@ class OpenFiles:
         self._removed += [(file.file_id, number) for number in stored if number not in {*present, _RECORD}]
 
     def forget(self, file_id: str) -> None:
-        """Forget a file that is finished."""
+        """Remove a file that is finished."""
         self._removed += [(file_id, number) for number in self._rows.get(file_id, {})]
 
     def save(self) -> None:

@@ -1,6 +1,6 @@
 """What a sink's subtask hands to the manifest: the files it finished, and those it keeps open.
 
-Written in one process and acted on in another, maybe twice and maybe much later. Plain values in
+Written in one process and used in another, perhaps twice and perhaps much later. Plain values in
 MessagePack; reading them runs no code.
 """
 
@@ -23,17 +23,17 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, part: UploadedPart) -> Part:
-        """The same, as it is stored."""
+        """The part as it is stored."""
         return cls(part.number, part.size_bytes, part.token)
 
     @property
     def uploaded(self) -> UploadedPart:
-        """The same, as stores know it."""
+        """The part as stores know it."""
         return UploadedPart(self.number, self.size_bytes, self.token)
 
 
 class CompletedUpload(msgspec.Struct, frozen=True, tag="upload"):
-    """All parts are in the store; completing the upload makes the file."""
+    """All parts are in the store; completing the upload creates the file."""
 
     token: str
     parts: tuple[Part, ...]
@@ -44,7 +44,7 @@ class CompletedUpload(msgspec.Struct, frozen=True, tag="upload"):
 
 
 class SmallObject(msgspec.Struct, frozen=True, tag="object"):
-    """The file is so small that its bytes are here; one put makes it."""
+    """The file is so small that its bytes are here; one put creates it."""
 
     data: bytes
 
@@ -67,13 +67,13 @@ class FilePreCommit(msgspec.Struct, frozen=True):
     content: Content
     statistics: FileStatistics
     format: str = ""
-    """What the sink that began the file said about its rows; see `FileSink.format_key`."""
+    """The format key of the sink that began the file; see `FileSink.format_key`."""
 
 
 class OpenReference(msgspec.Struct, frozen=True, array_like=True):
     """Something unfinished that the epoch's state refers to: an upload, or a hidden local file.
 
-    Without a token no upload had begun: whichever a later epoch begins for the path is in use.
+    Without a token no upload had begun: any upload that a later epoch begins for the path is in use.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""The settings that all sinks which write files share, whatever the format and the table format."""
+"""The settings shared by all sinks that write files, for every format and table format."""
 
 from __future__ import annotations
 

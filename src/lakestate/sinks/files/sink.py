@@ -78,11 +78,11 @@ class FileSink(FileSinkSettings, Sink):
         return file_sink_tables()
 
     def check(self, schema: pa.Schema, event_time: str | None = None) -> None:
-        """Refuse rows that cannot be written so, before anything starts."""
+        """Refuse rows that cannot be written, before anything starts."""
         self.partitioning.check(schema, event_time)
         if self.roll.past_watermark is not None and self.partitioning.event_time is None:
             raise InvalidInputError(
-                "files are to be finished by the watermark, but are not partitioned by event time",
+                "roll by watermark needs files that are partitioned by event time",
                 object_name=self.url,
                 action="add an EventTime to partition_by, or roll by interval",
             )
@@ -115,11 +115,11 @@ class FileSink(FileSinkSettings, Sink):
 
     @property
     def naming(self) -> FileNaming:
-        """How files are called."""
+        """How files are named."""
         return FileNaming(self.prefix, self.suffix, self.file_format.extension)
 
     def file_schema(self, schema: pa.Schema, event_time: str | None) -> pa.Schema:
-        """The columns in the files: without those in the path, and without the event time if asked."""
+        """The columns in the files: without those in the path and, if it is dropped, the event time."""
         dropped = {*self.partitioning.columns}
         if self.drop_event_time and event_time is not None:
             dropped.add(event_time)
@@ -145,7 +145,7 @@ class FileSink(FileSinkSettings, Sink):
         return LocalOutput(root_of(self.url)) if self._is_local else None
 
     def __getstate__(self) -> dict[str, object]:
-        """Without what is open: each process opens its own."""
+        """Without connections: each process opens its own."""
         return {name: value for name, value in self.__dict__.items() if name not in _OPENED}
 
 

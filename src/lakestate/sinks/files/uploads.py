@@ -1,4 +1,4 @@
-"""Files on their way into an object store: equal parts, several at a time, completed by nobody here.
+"""Files on their way into an object store: equal parts, several at a time. Nothing here completes them.
 
 Parts are put during the epoch; the committer completes an upload after the epoch is published.
 Memory is bounded by the parts in flight. A file that never filled a part and is small travels in
@@ -34,7 +34,7 @@ INLINE_TOTAL_BYTES_MAX = 1024 * 1024
 class PartPool:
     """Threads that put parts. `submit` waits while too many are in flight.
 
-    With no threads a part is put at once, in order: what simulations need.
+    Without threads each part is put at once and in order, as simulations need it.
     """
 
     def __init__(self, threads: int) -> None:
@@ -56,7 +56,7 @@ class PartPool:
         return future
 
     def close(self) -> None:
-        """Forget what has not begun, and wait for the rest."""
+        """Cancel what has not begun, and wait for the rest."""
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
@@ -77,7 +77,7 @@ class UploadDestinations:
         return FileUpload(self, path, UploadResumePoint(), begun_here=True)
 
     def resume(self, path: str, resume_point: ResumePoint) -> Destination:
-        """A file that goes on."""
+        """A file that continues."""
         if isinstance(resume_point, LocalResumePoint):
             raise moved_output_error(path, resume_point, self.store.url)
         return FileUpload(self, path, resume_point, begun_here=resume_point.token is None)
@@ -106,7 +106,7 @@ class FileUpload:
         self._parts = list(resume_point.parts)
         self._pending: list[Future[UploadedPart]] = []
         self._lane = resume_point.lane
-        # An upload that this attempt began itself is known to nobody else: its first lane is ours.
+        # No other attempt knows an upload that this attempt began: its first lane is ours.
         self._numbers = iter(lane_numbers(0) if begun_here else ())
         self._size = sum(part.size_bytes for part in resume_point.parts)
         self._inline: bytes | None = None
@@ -150,7 +150,7 @@ class FileUpload:
         return self._lane >= LANES_FOR_ROWS
 
     def abandon(self) -> None:
-        """Parts in flight end by themselves; nothing refers to them."""
+        """Parts in flight finish on their own; nothing refers to them."""
         for future in self._pending:
             future.cancel()
 
@@ -177,7 +177,7 @@ class FileUpload:
         self._pending = []
 
     def _raise_failed(self) -> None:
-        """A part that failed in the background fails the next one, not only the checkpoint."""
+        """Raise the error of a part that failed in the background, without waiting for the checkpoint."""
         for future in self._pending:
             if future.done() and isinstance(error := future.exception(), LakestateError):
                 raise error

@@ -1,7 +1,7 @@
 """`FileSinkWriter`: the files of one subtask in one epoch.
 
-A partition has one open file at a time. Files that an epoch does not touch are not even opened;
-their state is carried as it is. Nothing here makes a file visible.
+A partition has one open file at a time. A file that an epoch does not touch is not even opened: its
+state is carried forward as it is. Nothing here makes a file visible.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PRE_COMMITS = "pre_commits"
 SLICE_BYTES_MAX = 4 << 20
-"""Rows are added in slices of about this size, so that a file ends near the size it should."""
+"""Rows are added in slices of about this size, so that a file ends near its intended size."""
 
 
 class FileSinkWriter:
@@ -78,13 +78,13 @@ class FileSinkWriter:
         self._hand_over(PreCommit(self._fingerprint, pre_commits, tuple(_references(still_open))))
 
     def abandon(self) -> None:
-        """Let go of files and threads."""
+        """Close files and end threads."""
         for file in (*self._active.values(), *self._finished):
             file.abandon()
         self._destinations.close()
 
     def _adopt(self, record: OpenFile) -> None:
-        """Take over a file. After rescaling two may be of one partition: the newer goes on."""
+        """Take over a file. After rescaling there may be two of one partition: the newer one continues."""
         if record.format != self._format:
             _check_format(record, self._format)
             self._replaced.append(record)
@@ -121,7 +121,7 @@ class FileSinkWriter:
         return ActiveFile(identity, writer, self._destinations.begin(path), now_ms)
 
     def _output_path(self, partition: str, name: str) -> str:
-        """The path, if a file can be shown under it. The commit, after the epoch, would be too late."""
+        """The path, if a file can have it. At the commit it would be too late to refuse it."""
         path = f"{partition}/{name}" if partition else name
         try:
             return require_key(self._sink.url, path)
@@ -176,8 +176,8 @@ class FileSinkWriter:
 
 
 def _check_format(record: OpenFile, format_now: str) -> None:
-    """A file of other columns can be finished; one of another kind cannot: it would lack its end."""
-    # Before the digest of the columns; what a table format puts before that is its own business.
+    """A file with other columns can be finished; one of another kind cannot: it would lack its end."""
+    # The kind is in front of the digest of the columns. A table format may put more in front of it.
     found, expected = (name.rpartition("-")[0].rpartition("-")[2] for name in (record.format, format_now))
     if found != expected:
         raise IncompatibleStateError(
@@ -192,11 +192,11 @@ def _check_format(record: OpenFile, format_now: str) -> None:
 def _unnameable_partition_error(partition: str, cause: InvalidInputError) -> InvalidInputError:
     longest = max(partition.split("/"), key=lambda folder: len(folder.encode()))
     return InvalidInputError(
-        "rows belong into a partition that has no possible path",
+        "the path of a partition is not possible",
         object_name=f"{partition[:80]}…",
         found=f"{cause.found} in {longest[:60]}… ({len(longest.encode())} bytes)",
         expected=f"folders of at most {PART_BYTES_MAX} bytes, {PATH_BYTES_MAX} with the store's own path",
-        action="partition by another column, or by one that is made shorter",
+        action="partition by another column, or by a shortened one",
     )
 
 

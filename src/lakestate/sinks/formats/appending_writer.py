@@ -68,12 +68,12 @@ class AppendingWriter(ABC):
 
     @property
     def buffered_bytes(self) -> int:
-        """Finished bytes that nobody has taken."""
+        """Finished bytes that have not been taken."""
         return len(self._bytes)
 
     @property
     def file_bytes(self) -> int:
-        """The largest size that the file would have if it ended now, but for a footer."""
+        """The largest size that the file would have if it ended now, without a footer."""
         return self._bytes.end + self._row_bytes
 
     def add_batch_data(self, batch: pa.RecordBatch) -> None:

@@ -22,7 +22,7 @@ class BatchBufferingWriter(Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """Finished bytes that nobody has taken."""
+        """Finished bytes that have not been taken."""
         ...
 
     @property

@@ -59,7 +59,7 @@ def file_formats() -> Mapping[str, type[FileFormat]]:
 
 
 def registered_formats() -> tuple[type[FileFormat], ...]:
-    """The formats that are not of the package: other processes know them only if they are told."""
+    """The formats that users registered. Other processes know them only if they are sent along."""
     return tuple(each for each in _formats.values() if each not in _BUILT_IN)
 
 
@@ -76,7 +76,7 @@ def require_file_format(name: str) -> type[FileFormat]:
 
 
 def resolve_file_format(given: FileFormat | str) -> FileFormat:
-    """The format that a user means: by name with its default settings, or as it is.
+    """The format that a user names, with its default settings, or gives.
 
     >>> resolve_file_format("json").extension
     'json'

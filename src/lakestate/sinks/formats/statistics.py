@@ -1,18 +1,12 @@
-"""What the footer of a finished Parquet file says about it, as a value that travels in a manifest.
+"""What is known about a finished file, as a value that travels in a manifest.
 
 Enough for a table format to plan scans without opening the file. Columns are named by their path
-in the Parquet schema; mapping them to field ids is the table format's business.
+in the Parquet schema; the table format maps them to field ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
-import pyarrow.parquet as pq
-
-Physical = bool | int | float | bytes
-"""A bound as Parquet stores it."""
 
 
 class ColumnStatistics(msgspec.Struct, frozen=True, array_like=True):
@@ -27,78 +21,9 @@ class ColumnStatistics(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FileStatistics(msgspec.Struct, frozen=True):
-    """A file as a table format wants to know it.
-
-    >>> import pyarrow as pa
-    >>> sink = pa.BufferOutputStream()
-    >>> pq.write_table(pa.table({"n": [3, 1, None]}), sink)
-    >>> statistics = FileStatistics.of(pq.read_metadata(pa.BufferReader(sink.getvalue())))
-    >>> statistics.row_count, statistics.columns[0].null_count, statistics.columns[0].lower
-    (3, 1, 1)
-    """
+    """A file as a table format wants to know it. Formats that have no more than a row count give that."""
 
     row_count: int
     columns: tuple[ColumnStatistics, ...] = ()
     split_offsets: tuple[int, ...] = ()
     """Where each row group begins, so that readers can share a file."""
-
-    @classmethod
-    def of(cls, metadata: pq.FileMetaData) -> FileStatistics:
-        """The statistics of a footer."""
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        return cls(
-            row_count=metadata.num_rows,
-            columns=tuple(
-                _column([group.column(number) for group in groups]) for number in range(metadata.num_columns)
-            )
-            if groups
-            else (),
-            split_offsets=tuple(_start(group) for group in groups),
-        )
-
-
-def _column(chunks: Sequence[pq.ColumnChunkMetaData]) -> ColumnStatistics:
-    known = [chunk.statistics for chunk in chunks]
-    counted = all(each is not None and each.has_null_count for each in known)
-    return ColumnStatistics(
-        path=chunks[0].path_in_schema,
-        size_bytes=sum(chunk.total_compressed_size for chunk in chunks),
-        value_count=sum(chunk.num_values for chunk in chunks),
-        null_count=sum(each.null_count for each in known) if counted else None,
-        lower=_bound(chunks, min, "min"),
-        upper=_bound(chunks, max, "max"),
-    )
-
-
-def _bound(chunks: Sequence[pq.ColumnChunkMetaData], choose: type | object, which: str) -> Physical | None:
-    """The least or greatest of the row groups' bounds; compared in their order, kept as stored."""
-    bounds = []
-    for chunk in chunks:
-        known = chunk.statistics
-        if known is None:
-            return None
-        if known.has_min_max:
-            stored = getattr(known, f"{which}_raw")
-            bounds.append((getattr(known, which) if _is_decoded(known) else stored, stored))
-        elif not (known.has_null_count and known.null_count == chunk.num_values):
-            return None
-    if not bounds:
-        return None
-    assert callable(choose)
-    chosen: Physical = choose(bounds, key=lambda bound: bound[0])[1]
-    return chosen
-
-
-def _is_decoded(known: pq.Statistics) -> bool:
-    """Whether the order of values is not that of what is stored.
-
-    Only then: there are times that no datetime can be, and text that is not UTF-8, and a file that
-    holds one has to be finished all the same.
-    """
-    return bool(known.logical_type.type == "DECIMAL" or known.converted_type.startswith("UINT"))
-
-
-def _start(group: pq.RowGroupMetaData) -> int:
-    first = group.column(0)
-    offsets = [first.data_page_offset, first.dictionary_page_offset]
-    return int(min(offset for offset in offsets if offset))

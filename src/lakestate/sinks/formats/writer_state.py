@@ -1,7 +1,7 @@
-"""What a format writer needs to go on in another process: a few numbers and immutable pieces.
+"""What a format writer needs to continue in another process: a few numbers and immutable pieces.
 
-A piece keeps its number for as long as it lives, so whoever stores a state writes only the pieces
-that are new since the last checkpoint and forgets those that are gone. Nothing is stored twice.
+A piece keeps its number, so storing a state means writing the pieces that are new since the last
+checkpoint and removing those that are gone. Nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class WriterState(msgspec.Struct, frozen=True):
     start: int
     row_count: int
     encoded_row_bytes: int
-    """How much memory the rows took that are finished bytes now: with `position`, the ratio."""
+    """The memory of the rows that are finished bytes now. With `position` it gives the ratio."""
     next_piece: int
     pieces: tuple[Piece, ...] = ()
 
@@ -74,7 +74,7 @@ class WriterState(msgspec.Struct, frozen=True):
             or (untaken and not untaken[0].start <= self.start <= _end(untaken[-1]))
         ):
             raise CorruptionError(
-                "the state of an open file is one that no writer leaves",
+                "the state of an open file is not valid",
                 found=f"offset {self.start}, {self.row_count} rows, bytes "
                 + ", ".join(f"{piece.start} to {_end(piece)}" for piece in untaken[:5]),
                 expected="bytes without a gap, from the offset on",
@@ -98,7 +98,7 @@ class PieceNumbers:
 
 
 class UntakenBytes:
-    """The bytes that a writer has finished and nobody has taken yet.
+    """The bytes that a writer has finished and that have not been taken yet.
 
     Shared by the writer, which appends, and the uploader, which takes from the front. Chunks are
     kept as they came; they are joined once, when a part is taken.
@@ -156,7 +156,7 @@ class UntakenBytes:
         return b"".join(found)
 
     def checkpoint(self, numbers: PieceNumbers) -> list[Piece]:
-        """Pieces that hold all of the bytes: those of before that still count, and one new."""
+        """Pieces that hold all of the bytes: earlier ones that are still needed, and one new one."""
         kept = [piece for piece in self._pieces if piece.start + len(piece.content) > self.start]
         stored_end = max([piece.start + len(piece.content) for piece in kept], default=self.start)
         if stored_end < self.end:

@@ -1,7 +1,7 @@
 """One append to an Iceberg table: files and properties in a single commit, tried exactly once.
 
-pyiceberg's own transaction would try again after a conflict, without asking whether the epoch has
-been committed meanwhile by somebody else; rows would be there twice. So retrying is not done here.
+pyiceberg's own transaction retries after a conflict without checking whether another process has
+committed the epoch meanwhile; rows would be in the table twice. So nothing is retried here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _FastAppend(_FastAppendFiles):
 
 
 class _MergeAppend(_FastAppend, _MergeAppendFiles):
-    """The same, merging small manifests as the table's properties say."""
+    """The same, and small manifests are merged as the table's properties say."""
 
 
 class TableAppend:
@@ -75,10 +75,10 @@ class TableAppend:
 
 
 def _merges_manifests(table: Table) -> bool:
-    """Whether small manifests are to be merged, and can be.
+    """Whether the table wants small manifests merged, and they can be.
 
     pyiceberg reads a double in a manifest as if it had 32 bits (apache/iceberg-python#3808). Merging
-    would write it back so, and readers would no longer find the rows of that partition.
+    would write it back rounded, and readers would no longer find the rows of that partition.
     """
     wanted = property_as_bool(
         table.properties,
@@ -89,7 +89,7 @@ def _merges_manifests(table: Table) -> bool:
 
 
 def _has_partitions_by_double(table: Table) -> bool:
-    """Whether some partition spec, however old, is by a column that is or was a double."""
+    """Whether any partition spec, current or old, uses a column that is or was a double."""
     sources = {field.source_id for spec in table.specs().values() for field in spec.fields}
     return any(
         schema.find_column_name(source) is not None and isinstance(schema.find_type(source), DoubleType)

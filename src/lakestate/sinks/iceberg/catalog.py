@@ -1,6 +1,6 @@
-"""Which Iceberg catalog, as a value that can be shipped, and the catalog itself once per process.
+"""An Iceberg catalog as a value that can be sent to other processes, and opened once in each.
 
-pyiceberg is imported here and nowhere before: a pipeline without Iceberg does not need it.
+pyiceberg is imported only when a catalog is used: a pipeline without Iceberg does not need it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SQLITE = "sqlite:///"
 
 @dataclass(frozen=True)
 class IcebergCatalog:
-    """How to reach a catalog: its name, and properties as pyiceberg knows them.
+    """How to reach a catalog: its name, and its properties in pyiceberg.
 
     Picklable, and never shows a credential.
 
@@ -50,7 +50,7 @@ class IcebergCatalog:
     def sqlite(
         cls, warehouse: str, *, file: str | None = None, name: str = "lakestate", **properties: str
     ) -> IcebergCatalog:
-        """The embedded catalog: one SQLite file, in the warehouse unless it is said where.
+        """The embedded catalog: one SQLite file, in the warehouse unless `file` says otherwise.
 
         >>> IcebergCatalog.sqlite("file:///data/warehouse").properties["uri"]
         'sqlite:////data/warehouse/catalog.db?timeout=60'
@@ -60,7 +60,7 @@ class IcebergCatalog:
             raise InvalidInputError(
                 "an SQLite catalog is a local file, and the warehouse is not local",
                 object_name=warehouse,
-                action="say where the file is, with `file`, or configure a REST catalog",
+                action="give the path of the file with `file`, or configure a REST catalog",
             )
         path = Path(file) if file is not None else Path(root or "") / CATALOG_FILE
         shown = str(path).replace("%", "%25").replace("?", "%3F")
@@ -78,7 +78,7 @@ class IcebergCatalog:
 
     @classmethod
     def of(cls, given: IcebergCatalog | Mapping[str, str] | str) -> IcebergCatalog:
-        """The catalog that a user means: a warehouse for the embedded one, or properties.
+        """The catalog that a user gives: the warehouse of an embedded one, or properties.
 
         >>> IcebergCatalog.of({"name": "prod", "type": "rest", "uri": "https://catalog"}).name
         'prod'
@@ -96,7 +96,7 @@ class IcebergCatalog:
 
 
 def require_pyiceberg() -> None:
-    """Refuse to go on without pyiceberg, and say how to get it."""
+    """Raise MissingExtraError if pyiceberg is not installed."""
     try:
         import_module("pyiceberg.catalog")
     except ImportError as missing:
@@ -154,7 +154,7 @@ def _load_catalog(catalog: IcebergCatalog, process: int) -> Catalog:
             "no Iceberg catalog has these properties",
             object_name=repr(catalog),
             found=_mask_values(str(cause), catalog.properties),
-            action="see pyiceberg's page on the configuration of catalogs",
+            action="see pyiceberg's page on configuring catalogs",
         ) from None
 
 

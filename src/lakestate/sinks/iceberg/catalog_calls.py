@@ -1,6 +1,6 @@
-"""Questions to an Iceberg catalog: asked again while it does not answer, with errors of our own.
+"""Calls of an Iceberg catalog: repeated while it does not answer, with our own errors.
 
-Only for what may be asked twice. An append may not: see `IcebergCommitter`.
+Only for calls that may be repeated. An append may not: see `IcebergCommitter`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakestate.errors import InvalidInputError, StorageUnavailableError
 
 REFUSED = (BadRequestError, UnauthorizedError, ForbiddenError, OAuthError, ArgumentError)
 UNREACHABLE = (RESTError, SQLAlchemyError, OSError)
-"""The catalog may or may not have done what it was asked. Connection errors are OSErrors."""
+"""The catalog may or may not have acted on the call. Connection errors are OSErrors."""
 
 _WAIT_FIRST_S = 0.02
 _WAIT_MAX_S = 2.0
@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 
 def call_catalog(ask: Callable[[], Answer], table_name: str, attempts_max: int) -> Answer:
-    """What a catalog answers, however long it takes within reason."""
+    """The answer of a catalog. The call is repeated while the catalog cannot be reached."""
     failure: Exception | None = None
     for attempt in range(attempts_max):
         if attempt:
@@ -41,17 +41,17 @@ def call_catalog(ask: Callable[[], Answer], table_name: str, attempts_max: int) 
         "the Iceberg catalog does not answer",
         object_name=table_name,
         found=failure,
-        expected=f"an answer to one of {attempts_max} questions",
-        action="see that it runs and can be reached from here, and start again",
+        expected=f"an answer to one of {attempts_max} calls",
+        action="check that it runs and can be reached from here, and start again",
     ) from failure
 
 
 def wait_after(attempt: int) -> None:
-    """Wait longer after each failure, and not as long as others that failed with us."""
+    """Wait longer after each failure, for a random time, so that callers that failed together spread out."""
     longest = min(_WAIT_MAX_S, _WAIT_FIRST_S * 2**attempt)
     time.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
 
 
 def refusal_error(table_name: str, cause: Exception) -> InvalidInputError:
-    """The error for a catalog that will answer the same however often it is asked."""
-    return InvalidInputError("the Iceberg catalog refuses", object_name=table_name, found=cause)
+    """The error for a call that the catalog will refuse every time."""
+    return InvalidInputError("the Iceberg catalog refuses the call", object_name=table_name, found=cause)

@@ -1,7 +1,7 @@
 """Commits epochs to an Iceberg table: files first, then one append, each epoch exactly once.
 
-Before every try the table is read again and asked whether the epoch is in. An append only succeeds
-on the table that was asked, so whatever happened in between, an epoch cannot get in twice.
+Before every try the table is read again to see whether it holds the epoch. An append succeeds only on
+the table as it was read, so no matter what happened in between, an epoch cannot be appended twice.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class IcebergCommitter:
         facts = TableFacts.of(table)
         for file in batch.files:
             facts.check_is_table_of(file.format, file.path)
-        # Files must be whole before the append: from then on readers open them.
+        # Files must be complete before the append: from then on readers open them.
         self._sink.files(table).committer().commit(permit, pre_commits)
         self._append(table, batch)
 
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
-        """Abort what dead attempts left behind among the table's data files."""
+        """Remove what failed attempts left behind among the table's data files."""
         self._sink.file_sink().committer().clean_up(job_id, epoch, pre_commits)
 
     def _append(self, table: Table, batch: EpochFiles) -> None:
@@ -95,7 +95,7 @@ class IcebergCommitter:
 
 
 def _any_in_place(files: FileSink, batch: EpochFiles) -> bool:
-    """Whether some file of the epoch was made whole: that happens only when it is committed."""
+    """Whether any file of the epoch is complete: files are completed only by a commit."""
     for file in batch.files:
         try:
             files.store.head(file.path)
@@ -107,11 +107,12 @@ def _any_in_place(files: FileSink, batch: EpochFiles) -> bool:
 
 def _other_job_error(table_name: str, batch: EpochFiles, table: Table) -> IncompatibleStateError:
     return IncompatibleStateError(
-        f"the table holds epochs of another life of job {batch.job_id}",
+        f"the table holds epochs of an earlier job with the id {batch.job_id}",
         object_name=f"{table_name}, property {batch.property_name}",
         found=f"epoch {table.properties.get(batch.property_name)}, and not the files of epoch {batch.epoch}",
         action="if the job's checkpoints were removed on purpose, start it under another job id (removing "
         "the properties is enough only after all snapshots of the old job have been expired); otherwise "
+        "otherwise "
         "find out who else uses the job id",
     )
 

@@ -38,7 +38,7 @@ def data_file(file: FilePreCommit, table: Table, location: str) -> DataFile:
         return _entry(file, table, location)
     except (LookupError, ValueError, TypeError, ArithmeticError, struct.error) as cause:
         raise CorruptionError(
-            "what was handed over about a finished file does not fit the table",
+            "the pre-commit of a finished file does not fit the table",
             object_name=file.path,
             found=f"{type(cause).__name__}: {cause}"[:200],
         ) from cause
@@ -101,7 +101,7 @@ def _bounds(column: ColumnStatistics, plan: StatisticsCollector) -> tuple[bytes 
 
 
 def _logical(bound: Any, of_type: PrimitiveType) -> Any:
-    """A bound as Parquet stores it, as the value that it stands for."""
+    """The value of a bound that Parquet stores."""
     if isinstance(of_type, DecimalType):
         number = int.from_bytes(bound, "big", signed=True) if isinstance(bound, bytes) else bound
         return unscaled_to_decimal(number, of_type.scale)
@@ -115,7 +115,7 @@ def _shorten_lower(bound: Any, mode: MetricsMode) -> Any:
 
 
 def _shorten_upper(bound: Any, mode: MetricsMode) -> Any:
-    """A bound that is not less, or None if no short one is."""
+    """A short bound that is not less, or None if there is none."""
     if isinstance(bound, str):
         return truncate_upper_bound_text_string(bound, mode.length)
     if isinstance(bound, bytes) and mode.length is not None:

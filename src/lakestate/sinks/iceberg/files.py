@@ -1,7 +1,7 @@
 """The data files of a table: Parquet files of the ordinary file sink, in the table's own schema.
 
-Made anew in every process and for every epoch from the table as it is then, so that a file is
-always begun with the current schema and partition spec; those begun with an older one are finished.
+Made in every process and for every epoch from the table as it is then, so that a file is always begun
+with the current schema and partition spec; files begun with an older one are finished.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def hash_integers(values: npt.NDArray[np.int64]) -> Hashes:
 
 
 def hash_bytes(column: pa.Array) -> Hashes:
-    """The hash of each text or byte string; of nulls any.
+    """The hash of each text or byte string. Nulls have an arbitrary one.
 
     >>> hash_bytes(pa.array(["iceberg"]))
     array([1210000089], dtype=uint32)

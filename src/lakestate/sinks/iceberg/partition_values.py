@@ -1,7 +1,7 @@
 """Partition values as folder names, and back, without loss.
 
-The committer learns the values of a file from its path. Readers do not: they go by the manifest.
-So the names are for people and for the committer, and every value has exactly one.
+The committer reads the partition values of a file from its path; readers take them from the manifest.
+So every value has exactly one name.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ class PartitionField:
         name, _, shown = folder.partition("=")
         if unquote(name) != self.name:
             raise CorruptionError(
-                "a file does not lie in the folder of its partition", found=folder, expected=self.name
+                "a file is not in the folder of its partition", found=folder, expected=self.name
             )
         return None if shown == DEFAULT_PARTITION else self._codec[1](unquote(shown))
 
     def _check_digits(self, value: Any) -> None:
-        """Refuse what truncating made too long for the column: no manifest could hold it."""
+        """Refuse a value that truncating made too long for the column: no manifest could hold it."""
         if isinstance(value, Decimal) and len(value.as_tuple().digits) > self.source.precision:
             raise InvalidInputError(
                 "a truncated partition value has more digits than its column",
                 object_name=self.column,
                 found=f"{value:f} by {self.transform}",
                 expected=self.source,
-                action="widen the column of the table, or partition it otherwise",
+                action="widen the column of the table, or change its partition spec",
             )
 
     @property

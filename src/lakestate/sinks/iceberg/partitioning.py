@@ -1,4 +1,4 @@
-"""Which file each row of an Iceberg table goes to: one for each tuple of partition values.
+"""Which file each row of an Iceberg table goes to: one file per tuple of partition values.
 
 Rows are brought into the table's schema first, so that transforms see the table's own types.
 """
@@ -44,7 +44,7 @@ class IcebergPartitioning(Partitioning):
         return None if finest is None else EventTime(_PATTERNS[finest])
 
     def check(self, schema: pa.Schema, event_time: str | None) -> None:
-        """Nothing: the table's schema was compared before."""
+        """Nothing to do: the table's schema has been compared already."""
 
     def split(self, batch: pa.RecordBatch, event_time: str | None) -> list[tuple[str, pa.RecordBatch]]:
         """The rows of each partition in the table's schema, in the order they came."""

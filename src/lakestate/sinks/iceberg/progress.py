@@ -1,6 +1,6 @@
-"""How far a sink's epochs are in a table: what is recorded there, and what that means for an epoch.
+"""Which epochs of a sink are in a table: what is recorded there, and what that means for an epoch.
 
-Recorded twice in the same commit as the files: in the snapshot's summary, which tells which
+An epoch is recorded twice, in the same commit as its files: in the snapshot's summary, which shows which
 snapshot is which epoch, and as table properties, which survive the expiry of snapshots. Pure.
 """
 
@@ -27,7 +27,7 @@ class CommitStatus(Enum):
     PENDING = "pending"
     """It is not in the table."""
     DONE = "done"
-    """Its files are in the table, or have been."""
+    """Its files are in the table, or were."""
     OTHER_FILES = "other files"
     """An epoch of this number is in the table, with other files."""
     LONG_PAST = "long past"
@@ -40,7 +40,7 @@ class EpochFiles:
 
     job_id: str
     fingerprint: str
-    """Stands for the job and the sink; see `sink_tag`."""
+    """Identifies the job and the sink; see `sink_fingerprint`."""
     epoch: Epoch
     files: tuple[FilePreCommit, ...]
 
@@ -51,14 +51,14 @@ class EpochFiles:
         fingerprints = {each.fingerprint for each in decoded}
         if len(fingerprints) > 1:
             raise CorruptionError(
-                "the pre-commits of one sink name several", found=", ".join(sorted(fingerprints))
+                "the pre-commits of one sink name several sinks", found=", ".join(sorted(fingerprints))
             )
         files = sorted((file for each in decoded for file in each.finished), key=lambda file: file.path)
         return cls(job_id, next(iter(fingerprints), ""), epoch, tuple(files))
 
     @property
     def digest(self) -> str:
-        """Stands for the names of the files, which nobody else ever gives."""
+        """Identifies the files by their names, which are never used twice."""
         names = "\n".join(file.path for file in self.files)
         return hashlib.blake2b(names.encode(), digest_size=8).hexdigest()
 
@@ -110,7 +110,7 @@ class EpochFiles:
     def _number(self, text: str) -> int:
         if not text.isdecimal() or len(text) > EPOCH_DIGITS_MAX:
             raise CorruptionError(
-                "a table does not say which epoch it holds",
+                "a table does not record which epoch it holds",
                 object_name=self.property_name,
                 found=repr(text[:40]),
                 expected="the number of an epoch",

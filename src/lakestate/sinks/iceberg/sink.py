@@ -30,7 +30,7 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
 
     `catalog` is the warehouse of an embedded SQLite catalog, an `IcebergCatalog`, or the
     properties of any catalog that pyiceberg knows. With `create` a table that does not exist is
-    made from the columns of the stream, partitioned by `partition_by`: columns, and `year`,
+    created from the columns of the stream, partitioned by `partition_by`: columns, and `year`,
     `month`, `day`, `hour`, `bucket(N, …)` and `truncate(N, …)` of columns.
 
     >>> sink = IcebergSink("shop.orders", catalog="file:///data/warehouse", partition_by=["day(ts)"])
@@ -46,7 +46,7 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
     properties: Mapping[str, str] = field(default_factory=dict)
     """Properties of a table that is created."""
     commit_attempts_max: int = 20
-    """How often an append is tried when other writers are faster, and a question to the catalog."""
+    """How often an append, or another call of the catalog, is tried."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "catalog", IcebergCatalog.of(self.catalog))
@@ -67,23 +67,23 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
         return file_sink_tables()
 
     def check(self, schema: pa.Schema, event_time: str | None = None) -> None:
-        """Refuse rows that do not fit into the table. A table that is to be created is created."""
+        """Refuse rows that do not fit into the table. A missing table is created, if `create` is set."""
         files = self.files(self._load_or_create_table(schema), schema, event_time)
         given = [PartitionTerm.of(term) for term in self.partition_by]
         wanted = [(term.column, term.transform_text) for term in given]
         found = [(each.column, each.transform) for each in files.facts.fields]
         if wanted and wanted != found:
             raise InvalidInputError(
-                "the table is partitioned otherwise",
+                "the table has another partition spec",
                 object_name=self.table,
                 found=", ".join(f"{transform}({column or 'dropped'})" for column, transform in found)
                 or "not at all",
                 expected=", ".join(self.partition_by),
-                action="leave partition_by out to take the table's, or change the table",
+                action="leave partition_by out to use the table's, or change the table",
             )
         if self.roll.past_watermark is not None and event_time and files.partitioning.event_time is None:
             raise InvalidInputError(
-                "files are to be finished by the watermark, but are not partitioned by event time",
+                "roll by watermark needs files that are partitioned by event time",
                 object_name=self.table,
                 action=f"partition the table by day({event_time}), or roll by interval",
             )

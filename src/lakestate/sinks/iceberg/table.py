@@ -1,4 +1,4 @@
-"""A loaded Iceberg table as a sink needs to know it: where its files go and what they hold.
+"""What a sink needs to know about an Iceberg table: where its files go and what they hold.
 
 Also loading the table, and creating it. Changes nothing in a table that exists.
 """
@@ -78,18 +78,18 @@ class TableFacts:
         return store_url(self.location)
 
     def format_key(self, columns: str) -> str:
-        """What tells files that can go on from others: table, place, schema, spec and columns."""
+        """Only files with the same key can continue: it covers table, location, schema, spec and columns."""
         return f"iceberg-{self._identity}-{self.schema_id}-{self.spec_id}-{columns}"
 
     def check_is_table_of(self, file_format: str, path: str) -> None:
-        """Refuse a file that was begun for another table, or in another place."""
+        """Refuse a file that was begun for another table or location."""
         if not file_format.startswith(f"iceberg-{self._identity}-"):
             raise IncompatibleStateError(
                 f"a file was begun for another table than {self.name} is now",
                 object_name=path,
                 found=file_format or "a file of another kind of sink",
                 expected=f"table {self.uuid} at {self.location}",
-                action="bring the old table or location back and stop with drain, or start a new job",
+                action="restore the old table or location and stop with drain, or start a new job",
             )
 
     @property
@@ -131,7 +131,7 @@ def load_table(catalog: Catalog, name: str) -> Table:
 def create_table(
     catalog: Catalog, name: str, rows: pa.Schema, by: Iterable[str], properties: Mapping[str, str]
 ) -> Table:
-    """A new table for such rows; if somebody else is faster, theirs."""
+    """A new table for such rows. If another process creates it first, that one."""
     schema = pyarrow_to_schema(assign_field_ids(rows))
     spec = partition_spec([PartitionTerm.of(each) for each in by], schema)
     with suppress(NamespaceAlreadyExistsError):
@@ -147,7 +147,7 @@ def create_table(
 
 
 def partition_spec(terms: Iterable[PartitionTerm], schema: Schema) -> PartitionSpec:
-    """The partition spec that terms mean in a schema."""
+    """The partition spec of terms in a schema."""
     fields = [_spec_field(term, number, schema) for number, term in enumerate(terms)]
     return PartitionSpec(*fields)
 
@@ -164,7 +164,7 @@ def _spec_field(term: PartitionTerm, number: int, schema: Schema) -> SpecField:
     transform = parse_transform(term.transform_text)
     if not transform.can_transform(source.field_type):
         raise InvalidInputError(
-            "a column cannot be partitioned so",
+            "a column cannot be partitioned this way",
             object_name=term.column,
             found=f"{transform} of {source.field_type}",
         )

@@ -1,6 +1,6 @@
 """Partition transforms, for whole columns at once: identity, bucket, truncate and periods of time.
 
-pyiceberg has them value by value, or through a package that is not required. Pure.
+pyiceberg applies them value by value, or through a package that is not required. Pure.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PartitionTerm:
 
     @property
     def name(self) -> str:
-        """How the partition field is called, as Iceberg does."""
+        """The name of the partition field, as Iceberg forms it."""
         return self.column.replace(".", "_") + _SUFFIXES.get(self.transform, f"_{self.transform}")
 
     @property
@@ -139,10 +139,10 @@ def _truncate(column: pa.Array, width: int) -> pa.Array:
     if pa.types.is_decimal(column.type):
         distinct = column.dictionary_encode()
         values = [_truncate_decimal(value, width) for value in distinct.dictionary.to_pylist()]
-        # Near the least value a digit more is needed; `PartitionField.folder` says which column has none.
+        # Near the least value one more digit is needed; `PartitionField.folder` refuses too many.
         return pa.array(values, pa.decimal256(_DIGITS_MAX, column.type.scale)).take(distinct.indices)
     numbers = _integers(column)
-    # Near the least number this wraps around, as it does in every other writer.
+    # Near the least number this wraps around, as in every other writer.
     return pa.array(numbers - numbers % width, mask=_nulls(column)).cast(column.type, safe=False)
 
 
@@ -164,7 +164,7 @@ def _unscaled_value(value: Decimal) -> int:
 
 
 def _unscaled_bytes(value: Decimal) -> bytes:
-    """As few bytes as hold the number in two's complement."""
+    """The shortest two's complement of the number."""
     number = _unscaled_value(value)
     bits = (number if number >= 0 else ~number).bit_length() + 1
     return number.to_bytes((bits + 7) // 8, "big", signed=True)
@@ -174,5 +174,5 @@ def _truncate_decimal(value: Decimal, width: int) -> Decimal:
     number = _unscaled_value(value)
     number -= number % width
     digits = tuple(map(int, str(abs(number))))
-    # Not by arithmetic: that would round to the precision of the context.
+    # Without arithmetic, which would round to the precision of the context.
     return Decimal((int(number < 0), digits, int(value.as_tuple().exponent)))

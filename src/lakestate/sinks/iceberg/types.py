@@ -1,6 +1,6 @@
 """Arrow types and the types of Iceberg columns: what can be stored, and what fits into a table.
 
-Pure, and without pyiceberg: the types of a table come as Arrow types here, with their field ids.
+Pure, and without pyiceberg: here the types of a table are Arrow types with field ids.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Partitions by event time: a path pattern, and where the period ends that a path stands for."""
+"""Partitions by event time: a path pattern, and the end of the period that a path covers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIRECTIVE = re.compile(r"%.")
 _MINUTE_US = 60_000_000
 _DAY_US = 24 * 60 * _MINUTE_US
 _EARLIEST_US = -(2**63) + 400 * _DAY_US
-"""The beginning of the year in which a time before this one lies is no number of 64 bits."""
+"""Before this time, the start of the year may not fit into 64 bits."""
 _LAST_US = 2**63 - 1
 
 UNKNOWN_TIME = "unknown-time"
@@ -43,7 +43,7 @@ class EventTime:
         found = _DIRECTIVE.findall(self.pattern)
         if not found or any(directive not in _UNITS for directive in found):
             raise InvalidInputError(
-                "not a pattern of event time",
+                "not an event-time pattern",
                 found=repr(self.pattern),
                 expected=f"a path with some of {', '.join(_UNITS)}",
             )
@@ -51,13 +51,13 @@ class EventTime:
 
     @property
     def unit(self) -> str:
-        """The finest unit that the path tells apart."""
+        """The finest unit in the path."""
         units = {_UNITS[directive] for directive in _DIRECTIVE.findall(self.pattern)}
         return next(unit for unit in _FINEST_FIRST if unit in units)
 
     def floor(self, times: pa.Array) -> pa.Array:
-        """Each time at the beginning of its period."""
-        # Not by Arrow or datetime: their calendars end in the years 32767 and 9999.
+        """Each time, rounded down to the beginning of its period."""
+        # Not with Arrow or datetime: their calendars end in the years 32767 and 9999.
         times_us = times.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
         known_us = np.maximum(times_us.fill_null(0).to_numpy(zero_copy_only=False), _EARLIEST_US)
         starts = known_us.view("datetime64[us]").astype(self._period).astype("datetime64[us]")
@@ -83,7 +83,7 @@ class EventTime:
 
     @property
     def path_of_none(self) -> str:
-        """The path of rows without event time, which readers find as deep as all others.
+        """The path of rows without event time. It is as deep as all others, as readers expect.
 
         >>> EventTime("day=%Y-%m-%d/hour=%H").path_of_none
         'day=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__'
@@ -93,10 +93,10 @@ class EventTime:
         return "/".join(map(_folder_of_none, self.pattern.split("/")))
 
     def end_us(self, time_us: int) -> int:
-        """Where the period ends that a time lies in."""
+        """The end of the period that a time lies in."""
         period = np.datetime64(max(time_us, _EARLIEST_US), "us").astype(self._period)
         end_us = int((period + 1).astype("datetime64[us]").astype(np.int64))
-        # The last period of all has no end that is a number of 64 bits.
+        # The end of the very last period does not fit into 64 bits.
         return end_us if end_us > time_us else _LAST_US
 
     @property

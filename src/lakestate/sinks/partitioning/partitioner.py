@@ -22,7 +22,7 @@ Codes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """By columns, as Hive names directories, and by patterns of event time, in the order given.
+    """By columns, with directories named as in Hive, and by patterns of event time, in the order given.
 
     >>> rows = pa.record_batch({"country": ["DE", "FR", "DE"], "n": [1, 2, 3]})
     >>> by_country = Partitioning(("country",))
@@ -34,7 +34,7 @@ class Partitioning:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are in the path, and so not in the files."""
+        """The columns that are in the path and therefore not in the files."""
         return tuple(each for each in self.by if isinstance(each, str))
 
     @property
@@ -44,7 +44,7 @@ class Partitioning:
         return min(patterns, key=lambda each: each.end_us(0), default=None)
 
     def check(self, schema: pa.Schema, event_time: str | None) -> None:
-        """Refuse rows that cannot be partitioned so, or do not have the event time that they should."""
+        """Refuse rows that cannot be partitioned this way, or that lack the event time."""
         for name in self.columns:
             if schema.get_field_index(name) < 0:
                 raise InvalidInputError(
@@ -92,7 +92,7 @@ class Partitioning:
 
 
 def require_event_time(event_time: str | None) -> str:
-    """The event-time column, which partitions of time cannot do without."""
+    """The event-time column. Raises InvalidInputError if there is none."""
     if event_time is None:
         raise InvalidInputError(
             "files are partitioned by event time, but the stream has none",
@@ -110,7 +110,7 @@ def _column_names(name: str, column: pa.Array) -> tuple[Codes, list[str]]:
 
 
 def _values(distinct: pa.Array) -> list[Any]:
-    """The values as Python has them; dates and times, which may lie outside of its calendar, as NumPy."""
+    """The values as Python objects; dates and times as NumPy values, because Python's calendar is shorter."""
     if pa.types.is_timestamp(distinct.type):
         numbers, unit = distinct.cast(pa.int64()), "datetime64[us]"
     elif pa.types.is_date(distinct.type):
@@ -132,7 +132,7 @@ def _time_names(pattern: EventTime, column: pa.Array) -> tuple[Codes, list[str]]
 
 
 def _distinct_codes(encoded: pa.DictionaryArray, names: Sequence[str]) -> tuple[Codes, list[str]]:
-    """Codes of distinct names: different values can have one, such as null and the empty text."""
+    """Codes of distinct names. Different values can share a name, such as null and the empty text."""
     distinct, numbers = np.unique(np.array(names, dtype=object).astype(str), return_inverse=True)
     indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers.astype(np.int64)[indices], distinct.tolist()

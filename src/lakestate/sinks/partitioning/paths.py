@@ -12,17 +12,17 @@ import pyarrow as pa
 from lakestate.errors import InvalidInputError
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""The name for no value. Spark writes the empty string so too."""
+"""The name for null. Spark uses it for the empty string too."""
 
 _YEAR_DIGITS = 4
-"""A year of more digits is written with its sign, by Spark too."""
+"""A year with more digits is written with its sign, as Spark does."""
 
-# Spark's ExternalCatalogUtils.charToEscape; NUL, which no file system takes, is added.
+# Spark's ExternalCatalogUtils.charToEscape; NUL is added, because no file system accepts it.
 _ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
 
 
 def escape_path_name(name: str) -> str:
-    """A name in which nothing can be taken for a path or for another partition.
+    """A name that cannot be mistaken for a path or for another partition.
 
     >>> escape_path_name("a/b=c: 100%")
     'a%2Fb%3Dc%3A 100%25'
@@ -41,7 +41,7 @@ def partition_name(column: str, value: Any) -> str:
 
 
 def check_partition_type(column: str, data_type: pa.DataType) -> None:
-    """Refuse columns whose values have no one spelling as a name."""
+    """Refuse columns whose values have no unique spelling as a name."""
     plain = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
     known = (
         pa.types.is_integer(plain)

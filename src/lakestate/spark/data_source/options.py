@@ -121,7 +121,7 @@ def _roll(given: Mapping[str, str]) -> Roll:
     found = _parse_options(given, declared_options(Roll))
     if found.get("past_watermark") is not None and "eventtime" not in given:
         raise InvalidInputError(
-            "files are to be finished by the watermark, but rows have no event time",
+            "roll by watermark needs rows with event time",
             object_name="option rollPastWatermark",
             action="name the timestamp column with the option eventTime",
         )

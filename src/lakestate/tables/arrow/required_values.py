@@ -1,8 +1,8 @@
-"""Values that a schema requires: a missing one is named, however deep it lies, before a file holds it.
+"""Values that a schema requires: a missing one is reported with its path before a file holds it.
 
 Arrow's casts do not look into lists and maps. Parquet does, but only when a row group ends: the epoch
-may be published by then, and the file could never be finished. Both also complain about nulls that
-nobody sees, in the fields of a struct that is null itself; these are replaced. Pure.
+may be published by then, and the file could never be finished. Both also refuse nulls that are hidden
+below a struct that is itself null; these are replaced. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakestate.errors import InvalidInputError
 
 
 def require_values(column: pa.Array, field: pa.Field, what: str, path: str | None = None) -> pa.Array:
-    """The column in the type of a field. Its own may differ in what is required, and in nothing else.
+    """The column in the type of a field. The types may differ only in what they require.
 
     >>> whole = pa.field("tags", pa.list_(pa.field("element", pa.string(), nullable=False)))
     >>> require_values(pa.array([["a"], None]), whole, "write").type
@@ -46,7 +46,7 @@ def require_values(column: pa.Array, field: pa.Field, what: str, path: str | Non
 
 
 def optional_type(given: pa.DataType) -> pa.DataType:
-    """The type, requiring nothing. Keys of maps are required by Arrow itself.
+    """The type with nothing required, except keys of maps, which Arrow requires.
 
     >>> optional_type(pa.struct([pa.field("n", pa.int8(), nullable=False)]))
     StructType(struct<n: int8>)
@@ -71,8 +71,8 @@ def _is_list(given: pa.DataType) -> bool:
 
 
 def _is_exactly(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether types require the same. Arrow calls maps equal whose values are required and are not;
-    with such a difference between an array and its schema, its Parquet writer may crash.
+    """Whether types require the same. Arrow considers maps equal even if only one requires values; if an
+    array and its schema differ in that, the Parquet writer may crash.
     """
     pairs = zip(_inner_fields(given), _inner_fields(wanted), strict=False)
     return bool(given.equals(wanted)) and all(
@@ -94,7 +94,7 @@ def _requires_values(of_type: pa.DataType) -> bool:
 
 
 def _has_gaps(array: pa.Array, of_type: pa.DataType) -> bool:
-    """Whether something required below is null, seen or not. Copies nothing."""
+    """Whether something required below is null, hidden or not. Copies nothing."""
     return any(
         (not field.nullable and inner.null_count > 0) or _has_gaps(inner, field.type)
         for inner, field in _inner(array, of_type)
@@ -112,7 +112,7 @@ def _inner(array: pa.Array, of_type: pa.DataType) -> Iterator[tuple[pa.Array, pa
 
 
 def _fill_gaps(array: pa.Array, of_type: pa.DataType, what: str, path: str) -> pa.Array:
-    """The array, made anew of what is seen of it."""
+    """The array, rebuilt without what is hidden."""
     nulls = array.is_null() if array.null_count else None
     if is_type.is_struct(of_type):
         fields = list(of_type)
@@ -128,7 +128,7 @@ def _fill_gaps(array: pa.Array, of_type: pa.DataType, what: str, path: str) -> p
         keys = require_values(keys, of_type.key_field, what, f"{path}.key")
         items = require_values(items, of_type.item_field, what, f"{path}.value")
         return pa.MapArray.from_arrays(_offsets(entries), keys, items, type=of_type, mask=nulls)
-    # Leaves out what null lists may still refer to.
+    # This leaves out elements that null lists may still refer to.
     elements = require_values(array.flatten(), of_type.value_field, what, f"{path}.element")
     made = pa.LargeListArray if is_type.is_large_list(of_type) else pa.ListArray
     return made.from_arrays(_offsets(array), elements, type=of_type, mask=nulls)
@@ -140,7 +140,7 @@ def _offsets(lists: pa.Array) -> npt.NDArray[Any]:
 
 
 def _fill_null_structs(structs: pa.StructArray) -> pa.StructArray:
-    """The structs, with another in place of each null, so that none of their fields is hidden."""
+    """The structs, with a copy of another one in place of each null, so that no field is hidden."""
     seen = structs.is_valid().to_numpy(zero_copy_only=False)
     if seen.all():
         return structs
@@ -150,7 +150,7 @@ def _fill_null_structs(structs: pa.StructArray) -> pa.StructArray:
 
 
 def _placeholder_values(of_type: pa.DataType, count: int) -> pa.Array:
-    """Values of a type, whichever."""
+    """Arbitrary values of a type."""
     if isinstance(of_type, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(of_type, _placeholder_values(of_type.storage_type, count))
     if is_type.is_struct(of_type):
@@ -163,6 +163,6 @@ def _placeholder_values(of_type: pa.DataType, count: int) -> pa.Array:
     if _is_list(of_type):
         made = pa.LargeListArray if is_type.is_large_list(of_type) else pa.ListArray
         return made.from_arrays(none, pa.nulls(0, of_type.value_type), type=of_type)
-    # Arrow puts an empty value below a struct that is null.
+    # Arrow stores an empty value below a null struct.
     one = pa.array([None], pa.struct([pa.field("value", of_type)])).field(0)
     return one.take(pa.array(none[:count]))

@@ -96,7 +96,7 @@ def test_a_catalog_that_refuses_is_asked_once(
 ) -> None:
     catalog = flaky(warehouse, monkeypatch, "load_table")
     catalog.errors = [ForbiddenError("no")] * 2
-    with pytest.raises(InvalidInputError, match=f"catalog refuses: {TABLE}"):
+    with pytest.raises(InvalidInputError, match=f"catalog refuses the call: {TABLE}"):
         ASKERS[asker](warehouse, job)
     assert len(catalog.errors) == 1
 

@@ -211,10 +211,10 @@ def test_a_job_that_forgot_its_epochs_is_stopped_and_not_skipped(warehouse: Ware
     job, _ = job_with_zombie(warehouse)
     job.published = Published()
     job.publish([job.attempt(subtask).finish() for subtask in range(2)])
-    with pytest.raises(IncompatibleStateError, match="another life of job"):
+    with pytest.raises(IncompatibleStateError, match="an earlier job with the id"):
         job.commit()
     expire_all_but_the_last_snapshot(warehouse)
-    with pytest.raises(IncompatibleStateError, match="another life of job"):
+    with pytest.raises(IncompatibleStateError, match="an earlier job with the id"):
         job.commit()
 
 

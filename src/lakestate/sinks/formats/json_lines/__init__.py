@@ -1,1 +1,4 @@
-"""Files of JSON lines that stay open across epochs."""
+"""Files of JSON lines, compressed or not.
+
+`format.py` is the file format, `sink.py` the sink that users name. `writer.py` is private.
+"""

@@ -1,1 +1,4 @@
-"""Parquet files that stay open across epochs."""
+"""Parquet files that are written one row group at a time, in any process.
+
+`format.py` is the file format, `sink.py` the sink that users name. Everything else is private.
+"""

@@ -78,7 +78,7 @@ class ParquetLocalWriter:
     ) -> ParquetLocalWriter:
         """The writer as it was. What was written after the record does not count.
 
-        If there is such, or another process still has the file, the bytes of the record are
+        If there are such bytes, or another process still has the file open, the bytes of the record are
         copied to a file named after this attempt.
         """
         writer = cls.__new__(cls)
@@ -102,7 +102,7 @@ class ParquetLocalWriter:
         return self._file.position
 
     def checkpoint(self) -> CurrentFileRecovery:
-        """How another process goes on. This one may go on, too."""
+        """How another process continues the file. This writer may continue as well."""
         self._writer.settle()
         self.sync()
         state = self._writer.checkpoint()
@@ -110,11 +110,11 @@ class ParquetLocalWriter:
         return CurrentFileRecovery(file.path.name, self._final, file.position, state, file.crc32)
 
     def trailing_bytes(self) -> bytes:
-        """What would have to follow the bytes of the file if it ended now."""
+        """The bytes that would complete the file if it ended now."""
         return self._writer.trailing_bytes_for_checkpoint()[0]
 
     def close(self) -> FilePreCommit:
-        """End the file; a rename is all that is left to do."""
+        """End the file; only a rename is left to do."""
         statistics = self._writer.finish()
         self.sync()
         self._file.close()
@@ -122,7 +122,7 @@ class ParquetLocalWriter:
         return FilePreCommit(self._final, self._file.position, content, statistics)
 
     def abandon(self) -> None:
-        """Let go of the file as it is."""
+        """Close the file as it is."""
         self._file.close()
 
     def stats(self) -> WriterStats:

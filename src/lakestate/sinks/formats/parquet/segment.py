@@ -1,9 +1,8 @@
-"""One row group of a Parquet file that is written piecemeal, in any process, at any offset.
+"""One row group of a Parquet file that is written in pieces, in any process, at any offset.
 
-pyarrow writes whole files only. Here the position of the file is moved behind the writer's back: it
-believes that it has written everything before the offset, so the row group's metadata holds offsets
-in the whole file. The footer that it puts at the end is kept apart: the footers of all row groups,
-merged, make the file's own.
+pyarrow writes whole files only. Here the position of the file is moved behind the writer's back, so
+that the row group's metadata holds offsets in the whole file. The footer at the end is kept apart: the
+merged footers of all row groups are the footer of the file.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def encode_segment(rows: pa.Table, offset: int, settings: ParquetEncoding) -> Se
         with pa.OSFile(path, "wb") as file:
             writer = _writer(file, rows, settings)
             assert file.tell() == len(MAGIC), "the writer begins with the magic and nothing else"
-            # The writer asks the file for its position; what is skipped takes no space.
+            # The writer reads its position from the file; what is skipped takes no space.
             os.lseek(file.fileno(), offset, os.SEEK_SET)
             writer.write_table(rows, row_group_size=max(1, len(rows)))
             writer.close()
@@ -91,7 +90,7 @@ def merge_metadata(footers: Sequence[bytes]) -> pq.FileMetaData:
 
 
 def _check_level(compression: str, level: int) -> None:
-    """Refuse what the codec refuses. It is asked, because some take levels beyond those they name."""
+    """Refuse what the codec refuses. It is tried: some codecs accept levels outside their own range."""
     try:
         pq.write_table(
             pa.table({"n": [0]}), pa.BufferOutputStream(), compression=compression, compression_level=level

@@ -1,8 +1,8 @@
 """`ParquetBatchBufferingWriter`: one Parquet file that stays open for as many epochs as it takes.
 
-Rows wait in memory until they make a row group. A checkpoint keeps a small number of waiting rows
-as they are, so that short epochs do not make small row groups, and ends the row group otherwise.
-Knows nothing of stores: finished bytes are taken from it with `split_to`.
+Rows wait in memory until they fill a row group. A checkpoint keeps a small number of waiting rows as
+they are, so that short epochs do not make small row groups; with more, it ends the row group. The writer
+knows nothing of stores: finished bytes are taken from it with `split_to`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lakestate.config import size_bytes
 from lakestate.errors import CorruptionError, InvalidInputError
+from lakestate.sinks.formats.parquet.footer_statistics import footer_statistics
 from lakestate.sinks.formats.parquet.segment import (
     MAGIC,
     ParquetEncoding,
@@ -101,7 +102,7 @@ class ParquetBatchBufferingWriter:
 
     @property
     def buffered_bytes(self) -> int:
-        """Finished bytes that nobody has taken."""
+        """Finished bytes that have not been taken."""
         return len(self._bytes)
 
     @property
@@ -111,14 +112,14 @@ class ParquetBatchBufferingWriter:
 
     @property
     def file_bytes(self) -> int:
-        """How large the file would be now, waiting rows estimated by the ratio so far."""
+        """The size of the file if it ended now; waiting rows are estimated by the ratio so far."""
         if not self._encoded_row_bytes:
             return self._bytes.end + self._row_bytes
         return self._bytes.end + self._row_bytes * self._bytes.end // self._encoded_row_bytes
 
     def add_batch_data(self, batch: pa.RecordBatch) -> None:
         """Take rows. Ends the row group when it is large enough."""
-        # Now: when the row group ends, the epoch of the rows may be published.
+        # Not later: when the row group ends, the epoch of the rows may be published already.
         batch = conform_batch(batch, self._schema, "write to the file")
         if not len(batch):
             return
@@ -138,7 +139,7 @@ class ParquetBatchBufferingWriter:
             self._end_row_group()
 
     def checkpoint(self) -> WriterState:
-        """Everything that another process needs to go on."""
+        """Everything that another process needs to continue the file."""
         self.settle()
         if self._rows:
             content = _ipc_stream(self._schema, self._rows)
@@ -150,14 +151,14 @@ class ParquetBatchBufferingWriter:
         )
 
     def trailing_bytes_for_checkpoint(self) -> tuple[bytes, FileStatistics]:
-        """What would have to follow the bytes taken so far if the file ended now. Changes nothing."""
+        """The bytes that would follow those taken so far if the file ended now. Changes nothing."""
         footers = [piece.content for piece in self._footers]
         segment = self._encode_rows() if self._row_bytes or not footers else None
         body = b"" if segment is None else segment.body
         footers += [] if segment is None else [segment.footer]
         with _translate_read_errors():
             trailing = b"".join([self._bytes.copy_from(0), body, trailing_footer(footers)])
-            return trailing, FileStatistics.of(merge_metadata(footers))
+            return trailing, footer_statistics(merge_metadata(footers))
 
     def finish(self) -> FileStatistics:
         """End the file: the footer is behind the last row group, waiting to be taken."""
@@ -166,7 +167,7 @@ class ParquetBatchBufferingWriter:
         footers = [piece.content for piece in self._footers]
         with _translate_read_errors():
             self._bytes.append(trailing_footer(footers))
-            statistics = FileStatistics.of(merge_metadata(footers))
+            statistics = footer_statistics(merge_metadata(footers))
         if statistics.row_count != self._row_count:
             raise CorruptionError(
                 "a file does not hold the rows that were written to it",
@@ -190,7 +191,7 @@ class ParquetBatchBufferingWriter:
     def _encode_rows(self) -> Segment:
         with _translate_read_errors():
             batches = [batch for piece in self._kept for batch in _ipc_batches(piece)] + self._rows
-            # A file that only remains to be finished may hold rows of an older schema.
+            # A file that is about to be finished may hold rows of an older schema.
             rows = pa.Table.from_batches(batches, None if batches else self._schema)
         with _translate_encoding_errors():
             return encode_segment(rows, self._bytes.end, self._settings)
@@ -198,14 +199,14 @@ class ParquetBatchBufferingWriter:
 
 @contextmanager
 def _translate_read_errors() -> Iterator[None]:
-    """Pieces come from storage: what cannot be read of them is damage, and is named."""
+    """Pieces come from storage: if they cannot be read, they are damaged."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, RuntimeError) as cause:
         raise CorruptionError(
-            "what an open file goes on from cannot be read",
+            "the state of an open file cannot be read",
             found=str(cause)[:200],
-            action="go on from an epoch before the file was begun",
+            action="continue from an epoch before the file was begun",
         ) from cause
 
 
@@ -233,6 +234,6 @@ def _ipc_batches(piece: Piece) -> list[pa.RecordBatch]:
     with pa.ipc.open_stream(pa.BufferReader(piece.content)) as reader:
         batches = list(reader)
     for batch in batches:
-        # Offsets that lead out of a buffer would otherwise be followed.
+        # Without validation, offsets that point outside a buffer would be followed.
         batch.validate(full=True)
     return batches
