@@ -233,7 +233,12 @@ class GenericTableCodec:
 
 
 def _refuse_typed_fields(config: TableConfig) -> None:
-    found = [name for name in ("ttl_us", "retention_us") if getattr(config, name) is not None]
+    settings = {
+        "ttl_us": config.ttl_us is not None,
+        "retention_us": config.retention_us is not None,
+        "uses_two_phase_commit": config.uses_two_phase_commit,
+    }
+    found = [name for name, is_set in settings.items() if is_set]
     if found:
         raise InvalidInputError(
             "the generic table codec does not store these settings",

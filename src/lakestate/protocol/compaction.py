@@ -2,7 +2,7 @@
 
 Size-tiered: runs of similar size are merged into one of the next size, so a row is rewritten a
 logarithmic number of times and the number of runs stays bounded. Only neighbours in age are
-merged, because a newer run must keep hiding what an older one says about the same key.
+merged, because a newer run must keep hiding an older one's row of the same key.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class CompactionPolicy:
 
     A group begins at any run and grows towards older ones while the next run is not larger than
     `size_ratio` times the group so far. A group of `files_min` is worth merging. Above
-    `files_max` runs the cheapest neighbours are merged whatever their sizes.
+    `files_max` runs the cheapest neighbours are merged regardless of size.
     """
 
     files_min: int = 8
     files_max: int = 16
     size_ratio: float = 1.5
     size_floor_bytes: int = 64 * 1024
-    """Runs below this size count as this size: tiny ones are alike."""
+    """Smaller runs count as this size, so that tiny runs are merged with each other."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.files_min <= self.files_max or self.size_ratio <= 0:
@@ -42,7 +42,7 @@ class CompactionPlan:
     start: int
     stop: int
     reaches_oldest: bool
-    """True if nothing older remains, so that removed keys need no trace in the merged run."""
+    """True if nothing older remains, so that the merged run needs no tombstones."""
 
 
 def plan_compaction(sizes_bytes: Sequence[int], policy: CompactionPolicy) -> CompactionPlan | None:

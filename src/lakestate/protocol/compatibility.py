@@ -1,7 +1,7 @@
-"""Does a declared table fit what is stored under its name? Pure.
+"""Whether a declared table can read what is stored under its name. Pure.
 
-Three answers: it fits, it fits after a migration that is declared, or it does not, with every
-reason at once, so that one attempt is enough to know what to change.
+Three answers: it can, it can after a declared migration, or it cannot. The last lists every reason at
+once, so that one attempt shows everything that must change.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def compatibility(
 ) -> Compatibility:
     """Compare a stored declaration with the one of the code that wants to read it.
 
-    `migrates_from` are the older versions that the declared table has a complete chain for, and
-    `time_column_before` is the declared time column's name in the stored version, if another.
+    `migrates_from` are the older versions for which the declared table has a complete chain of steps.
+    `time_column_before` is the declared time column's name in the stored version, if it was renamed.
     """
     reasons = _fixed_differences(stored, declared)
     if stored.state_version > declared.state_version:
@@ -96,7 +96,7 @@ def widens(narrow: str, wide: str) -> bool:
 
 
 def _fixed_differences(stored: TableConfig, declared: TableConfig) -> list[str]:
-    """Differences that no migration can mend, because they decide which subtask has a row."""
+    """Differences that no migration can resolve, because they decide which subtask owns a row."""
     if stored.table_type != declared.table_type:
         return [f"stored as {stored.table_type.name}, declared as {declared.table_type.name}"]
     stored_types = [column.type for column in stored.key_columns]
@@ -137,7 +137,7 @@ def _event_time_differences(stored: TableConfig, declared: TableConfig, before: 
         return []
     was = "" if name == declared.time_column else f", which was {name}"
     found = f"time column is {stored.time_column}, declared {declared.time_column}{was}"
-    return [f"{found}: a migration can rename it, with ColumnChanges, and not make it another column"]
+    return [f"{found}: a migration can rename it with ColumnChanges, but cannot choose another column"]
 
 
 def _positions(config: TableConfig) -> list[int]:

@@ -1,4 +1,4 @@
-"""What is said about state: tables, subtasks and the manifest of an epoch. Pure values.
+"""The metadata of state: tables, subtasks and the manifest of an epoch. Pure values.
 
 The tree is manifest → subtask metadata → data files. The manifest names the metadata objects and
 sums them up; it does not repeat their file lists, so it stays small with many subtasks.
@@ -38,7 +38,7 @@ class Column:
     type: str
     nullable: bool = True
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
-    """Not compared: what only a newer version knows must not make two declarations differ."""
+    """Not compared: fields that only a newer version knows must not make two declarations differ."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.type}" + ("" if self.nullable else " not null")
@@ -94,7 +94,7 @@ class TableFiles:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskMetadata:
-    """Everything one subtask of one operator says about one epoch."""
+    """Everything that one subtask of one operator stores about one epoch."""
 
     job_id: str
     operator_id: str
@@ -125,7 +125,7 @@ class SubtaskMetadata:
 
 @dataclass(frozen=True, slots=True)
 class StateSummary:
-    """What a subtask's metadata adds up to, so that nobody has to read it for a total."""
+    """The totals of a subtask's metadata, which can then be had without reading it."""
 
     file_count: int = 0
     row_count: int = 0
@@ -135,7 +135,7 @@ class StateSummary:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskEntry:
-    """Where the metadata of a subtask is, whose keys it holds, and what it adds up to."""
+    """Where the metadata of a subtask is, which keys it covers, and its totals."""
 
     subtask_index: int
     key_range: KeyRange
@@ -159,7 +159,7 @@ class OperatorEntry:
 class NamedBytes:
     """A small file kept inside the manifest, such as one of Spark's offset logs.
 
-    The name is a path below the directory that the file is put back into, and never leaves it.
+    The name is a path below the directory that the file is restored to, and never leaves it.
     """
 
     name: str
@@ -182,7 +182,7 @@ class SourceOffsets:
 
 @dataclass(frozen=True, slots=True)
 class SinkPreCommit:
-    """What a sink must do to commit the epoch, in the sink's own words."""
+    """What a sink must do to commit the epoch, in the sink's own encoding."""
 
     sink_id: str
     data: bytes

@@ -1,4 +1,4 @@
-"""What a table needs from its surroundings while one subtask runs one epoch."""
+"""What a table gets to know about the subtask and the epoch that it runs in."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lakestate.storage.cache.run_cache import RunCache
 
 @dataclass(frozen=True)
 class TableContext:
-    """Who we are, where state lives, and what time it is.
+    """The subtask, its store and cache, and the time.
 
-    The watermark and the processing time are those at which the epoch began: all rows of an
-    epoch see the same ones, and so does the epoch when it runs again after a crash.
+    Watermark and processing time are those at which the epoch began. All rows of an epoch see the same
+    ones, and so does the epoch when it runs again after a crash.
     """
 
     task: TaskInfo
@@ -28,7 +28,7 @@ class TableContext:
 
 
 def expired_before_us(config: TableConfig, context: TableContext) -> int | None:
-    """The time before which rows of a table with a time to live are gone, or None."""
+    """The time before which rows of a table with a time to live have expired, or None."""
     if config.ttl_us is None:
         return None
     now_us = context.now_us if config.time_column is None else context.watermark_us

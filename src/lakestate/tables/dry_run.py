@@ -1,8 +1,8 @@
-"""Trying declared tables on a real checkpoint: what would fail, before anything starts.
+"""Tries declared tables on a real checkpoint, and reports what would fail, before anything starts.
 
-Reads metadata and every data file of an older state version, runs the migrations, and throws the
-result away. Nothing is written, not even to the run cache, and state that cannot be read is a line
-in the report, not an error.
+Reads metadata and every data file of an older state version, runs the migrations, and discards the
+result. Nothing is written, not even to the run cache. State that cannot be read is a line in the
+report, not an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STATE_ERRORS = (CorruptionError, IncompatibleStateError, InvalidInputError)
 
 @dataclass(frozen=True, slots=True)
 class DryRunProblem:
-    """Something that would keep a table from being restored. `table` is None if all would fail.
+    """Something that keeps a table from being restored. `table` is None if it affects all tables.
 
     >>> print(DryRunProblem("users", "checkpoints/3/operator-op/users-0-a1.parquet", "no migration"))
     table users: checkpoints/3/operator-op/users-0-a1.parquet: no migration
@@ -43,7 +43,7 @@ class DryRunProblem:
 
 @dataclass(frozen=True, slots=True)
 class DryRunReport:
-    """What a dry run has tried and found.
+    """What a dry run has read and found.
 
     >>> DryRunReport(checked_files=2, migrated_rows=10).is_clean
     True
@@ -71,7 +71,7 @@ def dry_run(
 ) -> DryRunReport:
     """Try to read an operator's state of an epoch with the declared tables.
 
-    `drop` names stored tables that will be given up on purpose. Raises NotFoundError if the epoch
+    `drop` names stored tables whose state will be dropped. Raises NotFoundError if the epoch
     has no such operator, and StorageUnavailableError if the store does not answer.
     """
     entry = manifest.operator(operator_id)
@@ -109,7 +109,7 @@ def _read_subtasks(
     try:
         return dict(zip(names, objects.read_subtasks(entries), strict=True)), []
     except _STATE_ERRORS:
-        # All at once is fast and stops at the first error. Now one by one, to name every bad one.
+        # Reading all at once is fast but stops at the first error. Read one by one to name every bad one.
         return _read_one_by_one(entries, names, objects)
 
 
@@ -134,7 +134,7 @@ def _check_all_declared(
         for config in metadata.configs:
             if config.name not in known:
                 known.add(config.name)
-                found.problems.append(DryRunProblem(config.name, name, "stored, and not declared any more"))
+                found.problems.append(DryRunProblem(config.name, name, "stored, but no longer declared"))
 
 
 def _check_configs(table: Table, subtasks: dict[str, SubtaskMetadata], found: _Findings) -> bool:

@@ -24,7 +24,7 @@ V = TypeVar("V", bound=View)
 
 @dataclass(frozen=True, slots=True)
 class SubtaskCheckpoint:
-    """What a subtask reports when its checkpoint is stored. The driver needs nothing else."""
+    """What a subtask reports to the driver when its checkpoint is stored."""
 
     operator_id: str
     parallelism: int
@@ -77,7 +77,7 @@ class TableManager:
         """Empty state, or the state of a published epoch, at any parallelism.
 
         An epoch is given as its number or, if it is known already, as its manifest.
-        `drop` names stored tables that are given up on purpose. The watermark is the epoch's
+        `drop` names stored tables whose state is dropped. The watermark is the epoch's
         unless given; the time of day is the host's, and never before the epoch. Views open their files
         when they are first used.
         """
@@ -134,11 +134,11 @@ class TableManager:
         return self._view_of_type(name, GlobalKeyedView)
 
     def time_key(self, name: str) -> TimeKeyView:
-        """The views of a `TimeKeyTable`."""
+        """The view of a `TimeKeyTable`."""
         return self._view_of_type(name, TimeKeyView)
 
     def apply_compacted(self, compacted: Sequence[CompactedFiles]) -> None:
-        """Swap merges in that were done beside the stream. Before any view is used.
+        """Swap in merges that were done beside the stream. Call it before any view is used.
 
         A merge of files that this subtask no longer has is ignored. Raises ConflictError if retention
         has passed the merged files: nothing referred to them, and so they may be gone.
@@ -163,12 +163,12 @@ class TableManager:
             return
         oldest = boundary.record.oldest
         for file in files:
-            # By its name, as retention goes: what it holds may count as of an earlier epoch.
+            # By its name, as retention does: its content may date from an earlier epoch.
             if (parse_object_name(file.path).epoch or 0) < oldest:
                 raise ConflictError(
                     "retention has passed a merge before it was swapped in",
                     object_name=self._context.objects.url_of(file.path),
-                    found=f"of objects before epoch {oldest} only those are kept that an epoch refers to",
+                    found=f"before epoch {oldest}, only objects that an epoch refers to are kept",
                     action="load the tables again, and merge again",
                 )
 
@@ -178,14 +178,14 @@ class TableManager:
         """Store everything that changed since the last checkpoint, and say where it is.
 
         Each table is serialised, the files are uploaded in parallel, the metadata is collected
-        and written, and memory that only epochs before `min_epoch` needed is let go. Until the
-        epoch is published nothing refers to any of it. `watermark` is in microseconds.
+        and written, and memory that only epochs before `min_epoch` needed is released. Until the
+        epoch is published, nothing refers to any of it. `watermark` is in microseconds.
         """
         epoch, started_ms = Epoch(epoch), self._context.ambient.now_ms()
         finished = self._write_tables(epoch)
         metadata = self._metadata(epoch, started_ms, watermark, then_stop, finished)
         ref = self._write_metadata(metadata)
-        self._go_on(watermark, Epoch(min_epoch), finished)
+        self._begin_next_epoch(watermark, Epoch(min_epoch), finished)
         return SubtaskCheckpoint(
             operator_id=self.task.operator_id,
             parallelism=self.task.parallelism,
@@ -250,7 +250,7 @@ class TableManager:
         self._previous = (ref, metadata)
         return ref
 
-    def _go_on(
+    def _begin_next_epoch(
         self, watermark_us: int | None, min_epoch: Epoch, finished: Mapping[str, FinishedTable]
     ) -> None:
         self._context = replace(

@@ -1,7 +1,7 @@
-"""What a data file says about itself in Parquet's key-value metadata.
+"""How a data file describes itself in Parquet's key-value metadata.
 
-Any Parquet tool shows it. A reader compares it with what it asked for, so that a file in another
-table's place is named and not read.
+Any Parquet tool shows it. A reader compares it with what it expects, so that a misplaced file is named
+and not read.
 """
 
 from __future__ import annotations

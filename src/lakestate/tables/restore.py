@@ -1,4 +1,4 @@
-"""What a subtask restores from an epoch: which metadata it reads, and what it takes from it."""
+"""Restores a subtask from an epoch: which metadata it reads, and which files it takes from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RestoredSubtask:
     files: dict[str, TableFiles]
     watermark_us: int | None = None
     previous: tuple[ObjectRef, SubtaskMetadata] | None = None
-    """This very subtask's metadata object, if the parallelism did not change."""
+    """This subtask's own metadata object, if the parallelism did not change."""
 
 
 def empty_subtask(tables: Sequence[Table]) -> RestoredSubtask:
@@ -33,7 +33,7 @@ def empty_subtask(tables: Sequence[Table]) -> RestoredSubtask:
 def restore_subtask(
     task: TaskInfo, tables: Sequence[Table], manifest: Manifest, objects: JobObjects, drop: Collection[str]
 ) -> RestoredSubtask:
-    """A subtask's part of an epoch, at whatever parallelism the epoch was written.
+    """A subtask's part of an epoch, regardless of the parallelism that the epoch was written with.
 
     Every table is checked before any is opened: nothing is half-restored.
     """
@@ -77,10 +77,10 @@ def _files_of_table(
 
 
 def _has_part(metadata: SubtaskMetadata, table: Table, task: TaskInfo) -> bool:
-    """True if a stored subtask's part of a table is also this one's.
+    """True if a stored subtask's part of a table belongs to this subtask too.
 
-    Those of all subtasks are read where some table is replicated. What has expired in a subtask
-    with other keys says nothing about the rows of this one.
+    If any table is replicated, the metadata of all subtasks is read. The expiry times of a subtask with
+    other keys do not apply to this one.
     """
     return needs_all_subtasks([table.table_type]) or metadata.key_range.overlaps(task.key_range)
 
@@ -98,7 +98,7 @@ def check_compatible(table: Table, stored: TableConfig, where: str) -> None:
 
 
 def _stored_configs(stored: Sequence[SubtaskMetadata]) -> dict[str, TableConfig]:
-    """The stored declarations. Of several versions the newest, which is what can be hardest to read."""
+    """The stored declarations; of several versions the newest, which is the hardest to read."""
     configs: dict[str, TableConfig] = {}
     for metadata in stored:
         for config in metadata.configs:
@@ -114,7 +114,7 @@ def _check_all_declared(
     forgotten = sorted(configs.keys() - {table.name for table in tables} - set(drop))
     if forgotten:
         raise IncompatibleStateError(
-            "stored tables are not declared any more",
+            "stored tables are no longer declared",
             object_name=where,
             found=", ".join(forgotten),
             expected=", ".join(sorted(table.name for table in tables)) or "no table",

@@ -11,7 +11,7 @@ WRITERS_MAX = 4
 
 
 def writers() -> Executor:
-    """Threads, unless nothing may run in parallel."""
+    """A pool of threads, or an executor that runs work at once if nothing may run in parallel."""
     return InlineExecutor() if is_sequential() else _threads()
 
 

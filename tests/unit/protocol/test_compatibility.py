@@ -106,7 +106,7 @@ def test_the_answer_is(declared: TableConfig, answer: Compatibility) -> None:
 
 
 BY_TIME = TableConfig("clicks", TIME_KEY, value_columns=(COUNT,), time_column="ts")
-ONLY_RENAMED = "a migration can rename it, with ColumnChanges, and not make it another column"
+ONLY_RENAMED = "a migration can rename it with ColumnChanges, but cannot choose another column"
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_a_declaration_that_does_not_fit_is_listed_with_every_reason(checkpoint:
 
 def test_a_stored_table_must_be_declared_or_dropped(checkpoint: Checkpoint) -> None:
     name = checkpoint.subtask(V1)
-    assert checkpoint.tried().problems == (DryRunProblem("users", name, "stored, and not declared any more"),)
+    assert checkpoint.tried().problems == (DryRunProblem("users", name, "stored, but no longer declared"),)
     assert checkpoint.tried(drop=["users"]).is_clean
 
 

@@ -259,7 +259,7 @@ def test_an_unknown_table_and_a_table_of_another_kind_are_named(jobs: list[Table
         (KeyedTable("t", key="k bigint", value="n double"), "raise the state version"),
         (KeyedTable("t", key="k bigint", value="n double", version=2), "no migration"),
         (GlobalKeyedTable("t", key=int, value=int), "stored as keyed"),
-        (KeyedTable("u", key="k bigint", value="n bigint"), "not declared any more"),
+        (KeyedTable("u", key="k bigint", value="n bigint"), "no longer declared"),
     ],
 )
 def test_stored_state_that_does_not_fit_is_refused_before_anything_is_read(
