@@ -1,7 +1,7 @@
-"""`format("lakestate")`: the filesystem sink as a streaming data source of Spark's.
+"""`format("lakestate")`: the file sink as a streaming data source of Spark.
 
-Spark drives it in three kinds of processes. On the driver a writer is made for every batch, and
-pickled; on executors each task unpickles it and writes its partition; on the driver again, in another
+Spark drives it in three kinds of processes. On the driver, a writer is created for every batch and
+pickled. On executors, each task unpickles it and writes its partition. On the driver again, in another
 process, the data source commits what the tasks reported. This module holds only Spark's protocol.
 """
 
@@ -46,10 +46,10 @@ def register(spark: SparkSession) -> None:
 def write_stream(
     frame: DataFrame, *, shuffle_by_partition: int | None = None, **options: Any
 ) -> DataStreamWriter:
-    """Spark's writer of a stream, set up for this sink, with everything checked before it starts.
+    """A Spark stream writer for this sink, with all options checked before the query starts.
 
-    The same as `frame.writeStream.format("lakestate").options(…)`, whose options Spark does not show
-    to the sink before the first batch. With `shuffle_by_partition` rows of one output partition go to
+    The same as `frame.writeStream.format("lakestate").options(…)`, except that Spark passes those options
+    to the sink only with the first batch. With `shuffle_by_partition`, all rows of an output partition go to
     one of so many writers, so that few files are open: a data source cannot ask Spark for that.
     """
     text = {name: str(value) for name, value in options.items()}
@@ -75,13 +75,13 @@ class LakestateDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What goes into `format`."""
+        """The name to pass to `format`."""
         return NAME
 
     def schema(self) -> str:
-        """Only for reading, which Spark can do by itself."""
+        """Refuse to read: Spark can read the files without this data source."""
         raise InvalidInputError(
-            "lakestate files are read as what they are",
+            "the format lakestate is only for writing",
             object_name=self.options.get("path"),
             action="read them with spark.read.parquet or spark.read.json",
         )
@@ -90,7 +90,7 @@ class LakestateDataSource(DataSource):
         """The writer of one batch."""
         if overwrite:
             raise InvalidInputError(
-                "files that are visible are never rewritten",
+                "visible files are never rewritten",
                 found="output mode complete",
                 expected="output mode append",
                 action='use .outputMode("append"), or a foreachBatch that overwrites a table',
@@ -110,16 +110,16 @@ class WrittenMessage(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceStreamArrowWriter):
-    """Writes one batch. Spark makes a new one for every batch, and another to commit it."""
+    """Writes one batch. Spark creates a new one for every batch, and another one to commit it."""
 
     def __init__(self, job: SinkJob) -> None:
         self._job = job
         self._plan: BatchPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What tasks get: the batch is planned when its writer is shipped, and only then.
+        """Plan the batch when its writer is pickled for the tasks, and only then.
 
-        The writer that commits is never shipped, and needs no plan.
+        The writer that commits is never pickled, and needs no plan.
         """
         if self._plan is None:
             self._plan = self._job.open().plan_batch()
@@ -127,7 +127,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenMessage:
         """Write one partition, in a task."""
-        assert self._plan is not None, "a writer is planned when it is shipped"
+        assert self._plan is not None, "a writer is planned when it is pickled"
         job, plan = self._job.open(), self._plan
         partition, batch = _current_task()
         parent = epoch_id(plan.epoch.parent)
@@ -146,14 +146,14 @@ class BatchWriter(DataSourceStreamArrowWriter):
         reported = [message for message in messages if isinstance(message, WrittenMessage)]
         if len(reported) != len(messages):
             raise InvalidInputError(
-                "Spark commits a batch of which partitions are missing",
+                "Spark commits a batch with missing partitions",
                 found=f"{len(reported)} partitions",
                 expected=f"{len(messages)} partitions",
             )
         commit_batch(self._job.open(), [WrittenPartition.decode(each.data) for each in reported], batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing: what the tasks stored is referred to by nobody, and is cleared away later."""
+        """Do nothing: no epoch refers to what the tasks stored, and upkeep removes it later."""
 
 
 def _with_formats(formats: tuple[type[FileFormat], ...]) -> type[LakestateDataSource]:
@@ -181,9 +181,9 @@ def _current_task() -> tuple[int, BatchPosition]:
     query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
     if query_id is None or batch_id is None:
         raise InvalidInputError(
-            "rows of something else than a micro-batch",
+            "the rows do not belong to a micro-batch",
             found=f"query {query_id}, batch {batch_id}",
-            action="use a trigger of micro-batches: processingTime or availableNow",
+            action="use a micro-batch trigger: processingTime or availableNow",
         )
     run_id = context.getLocalProperty(_RUN_ID) or ""
     return context.partitionId(), BatchPosition(query_id, int(batch_id), run_id)
