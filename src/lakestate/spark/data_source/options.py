@@ -1,6 +1,6 @@
-"""The options of `format("lakestate")`: text as people write it in Spark, checked and typed.
+"""The options of `format("lakestate")`: text as users write it in Spark, checked and typed.
 
-Spark hands options over with their names in lower case. Nothing here opens a connection.
+Spark passes options with their names in lower case. Nothing here opens a connection.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from lakestate.sinks.rolling import Roll
 from lakestate.sinks.text_options import TextOption, declared_options, inferred_options, parse_number
 
 STORE_PREFIX = "store."
-"""Options that begin so are handed to the object store of output and state, without the prefix."""
+"""Options with this prefix are passed to the object store of output and state, without the prefix."""
 
 STATE_FOLDER = "lakestate"
-"""Where state is, below the query's checkpoint location, unless an option says otherwise."""
+"""The default location of the state, below the query's checkpoint location."""
 
 _HADOOP_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 @dataclass(frozen=True)
 class DataSourceOptions:
-    """What the options of a query say."""
+    """The options of a query, checked and typed."""
 
     sink: FileSink
     state: StoreConfig
@@ -45,11 +45,11 @@ class DataSourceOptions:
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     cache_dir: str | None = None
     checkpoint: StoreConfig | None = None
-    """Where Spark's own logs of the query can be read, if they can."""
+    """Where Spark's own logs of the query are, if they can be read."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> DataSourceOptions:
-        """Check and read all options. Names count in any case.
+        """Check and parse all options. Case does not matter in names.
 
         >>> found = DataSourceOptions.of({"path": "/data/out", "checkpointLocation": "/data/checkpoint"})
         >>> found.sink.url, found.state.url
@@ -132,7 +132,7 @@ def _roll(given: Mapping[str, str]) -> Roll:
 
 
 def _partition_by(text: str) -> tuple[str | EventTime, ...]:
-    """Column names and patterns of event time, with commas between them; a pattern has a %."""
+    """Parse column names and patterns of event time, separated by commas. A pattern contains a %."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     try:
         return tuple(EventTime(part) if "%" in part else part for part in parts)
@@ -145,25 +145,25 @@ def _state_url(given: Mapping[str, str]) -> str:
         return _url(given["statelocation"])
     if "checkpointlocation" not in given:
         raise InvalidInputError(
-            "nothing says where the state of the sink is kept",
+            "no option says where to keep the state of the sink",
             object_name="option checkpointLocation",
-            action="give checkpointLocation as an option of this query, or stateLocation",
+            action="set checkpointLocation as an option of this query, or stateLocation",
         )
     checkpoint = _url(given["checkpointlocation"])
     if not _is_local(checkpoint) and urlsplit(checkpoint).scheme not in ("s3", "gs", "az", "memory"):
         raise InvalidInputError(
-            "state cannot be kept beside Spark's checkpoint there",
+            "state cannot be kept beside Spark's checkpoint at this location",
             object_name=checkpoint,
             expected="a local path, or a URL of s3, gs or az",
-            action="give the option stateLocation",
+            action="set the option stateLocation",
         )
     return f"{checkpoint}/{STATE_FOLDER}"
 
 
 def _checkpoint(given: Mapping[str, str], store: Mapping[str, str]) -> StoreConfig | None:
-    """Spark's own logs: on local disks, or where the state is kept beside them.
+    """Where Spark's own logs are: on a local disk, or beside the state.
 
-    Another place is opened by Spark, and we may know neither its kind nor its credentials.
+    Other locations are opened by Spark, and we may know neither their kind nor their credentials.
     """
     if "checkpointlocation" not in given:
         return None
@@ -174,14 +174,14 @@ def _checkpoint(given: Mapping[str, str], store: Mapping[str, str]) -> StoreConf
 
 
 def _job_id(given: Mapping[str, str], state: str) -> str:
-    # The job's name is in the names of its files, and clean-up goes by it: two queries that write
-    # to one directory must not share it.
+    # File names contain the job id, and clean-up finds files by it: two queries that write to one
+    # directory must not share it.
     digest = blake2b(state.encode(), digest_size=6).hexdigest()
     return require_name("job", given.get("jobid", f"sink-{digest}"))
 
 
 def _url(location: str) -> str:
-    """A location as Spark takes it, as a URL of ours.
+    """A location in Spark's notation, as a URL for `open_store`.
 
     >>> _url("s3a://bucket/out/"), _url("file:/data/out"), _url("/data/o t")
     ('s3://bucket/out', 'file:///data/out', 'file:///data/o%20t')
@@ -201,7 +201,7 @@ def _is_local(url: str) -> bool:
 def _require(given: Mapping[str, str], name: str, what: str) -> str:
     value = given.get(name.lower(), "")
     if not value:
-        raise InvalidInputError(f"nothing says {what}", object_name=f"option {name}", action="give it")
+        raise InvalidInputError(f"no option says {what}", object_name=f"option {name}", action="set it")
     return value
 
 
@@ -218,7 +218,7 @@ def _parse_option(
 
 
 def _parse_options(given: Mapping[str, str], options: Iterable[TextOption]) -> dict[str, Any]:
-    """The values of the options that are given, by the fields that they set."""
+    """The values of the given options, by the fields that they set."""
     return {
         option.field: _parse_option(given, option.name, option.parse)
         for option in options
@@ -252,7 +252,7 @@ _SINK_OPTIONS = tuple(option.name for settings in (FileSink, Roll) for option in
 
 
 def known_options(format_class: type[FileFormat]) -> tuple[str, ...]:
-    """The names of all options of a query that writes a format, as people write them."""
+    """The names of all options of a query that writes a format, as users write them."""
     return (*_OTHER_OPTIONS, *_SINK_OPTIONS, *(option.name for option in inferred_options(format_class)))
 
 
