@@ -73,17 +73,21 @@ def test_an_operator_that_keeps_state_in_its_process_is_found_out(survive_faults
         (ROWS, {"event_time": "user"}, "not a point in time"),
         (ROWS, {"state": None}, "nothing to compare with"),
         (ROWS, {"seeds": 0}, "no history to run; found seeds=0; expected at least 1"),
-        (ROWS, {"ignored": ["nope"]}, "columns to ignore that are nowhere; found nope; expected some of"),
-        (ROWS, {"ignored": "spent"}, "columns to ignore that are nowhere; found spent; "),
-        (ROWS, {"state": lambda rows, watermark_us: None}, "for every table .*; found None; expected totals"),
-        (ROWS, {"state": lambda rows, watermark_us: {}}, "for every table .*; found {}; expected totals"),
+        (ROWS, {"ignored": ["nope"]}, "unknown columns to ignore; found nope; expected some of"),
+        (ROWS, {"ignored": "spent"}, "unknown columns to ignore; found spent; "),
+        (
+            ROWS,
+            {"state": lambda rows, watermark_us: None},
+            "exactly the tables .*; found None; expected totals",
+        ),
+        (ROWS, {"state": lambda rows, watermark_us: {}}, "exactly the tables .*; found {}; expected totals"),
         (ROWS, {"state": lambda rows, watermark_us: {"total": []}}, "; found total; expected totals"),
         (
             ROWS,
             {"state": lambda rows, watermark_us: {"totals": {"ann": 1}}},
             "rows: table totals; found 'ann'",
         ),
-        (ROWS, {"output": lambda rows: None}, "an oracle must answer with rows: output; found None"),
+        (ROWS, {"output": lambda rows: None}, "an oracle must return rows: output; found None"),
     ],
 )
 def test_what_cannot_be_run_is_refused(rows, settings, told, survive_faults: SurviveFaults) -> None:  # noqa: F811
@@ -108,8 +112,8 @@ class Silent(ls.Operator):
         (Totals(), {"state": totals}, "pass the class or a function that makes it"),
         (lambda: Totals, {"state": totals}, "a function that makes <class .*; pass the class or"),
         (Both, {"state": totals}, "two inputs cannot be simulated yet: Both; test it with OperatorHarness"),
-        (Silent, {"state": totals}, "an oracle for the state of an operator without tables"),
-        (Silent, {"output": lambda rows: []}, "an oracle for the output of an operator that declares none"),
+        (Silent, {"state": totals}, "a state oracle for an operator without tables"),
+        (Silent, {"output": lambda rows: []}, "an output oracle for an operator that declares no output"),
     ],
 )
 def test_operators_that_cannot_be_run_are_refused(operator, oracles, told) -> None:

@@ -54,12 +54,12 @@ class TestShrink:
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["replay", "1", "--shrink"]) == 0
-        assert capsys.readouterr().out == "seed 1 breaks no promise: there is nothing to shrink\n"
+        assert capsys.readouterr().out == "seed 1 keeps every promise: there is nothing to shrink\n"
 
     def test_faults_that_did_not_strike_are_told_here_too(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["replay", "1", "--shrink", "--faults", "zz:9999=late"]) == 2
         assert capsys.readouterr().out.splitlines() == [
-            "seed 1 breaks no promise: there is nothing to shrink",
+            "seed 1 keeps every promise: there is nothing to shrink",
             "zz:9999=late did not strike: there was no such call",
         ]
 
@@ -180,7 +180,7 @@ class TestNumbers:
     ) -> None:
         told = refused(arguments, capsys)
         assert told.endswith(
-            f"error: argument {arguments[-2]}: {arguments[-1]!r} is not a whole number from 1 on"
+            f"error: argument {arguments[-2]}: {arguments[-1]!r} is not a positive whole number"
         )
 
 
@@ -221,7 +221,7 @@ class TestJournal:
         monkeypatch.setattr(sweep, "package_digest", lambda: "other")
         told = refused(["soak", "--seeds", "1", "--journal", str(path)], capsys)
         found = f"found code {package_digest()} in line 1; expected code other"
-        assert f"error: this journal is of other code: {path}; {found}" in told
+        assert f"error: the journal is of other code: {path}; {found}" in told
         assert "name another file, or remove this one" in told
 
     def test_figures_that_do_not_say_of_which_code_they_are_are_refused(self, tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ class TestTold:
 
 
 def crashes_after_epochs() -> list[Task]:
-    """The last two epochs, each published by a driver that dies before it commits the output."""
+    """The last two epochs, each published by a driver that crashes before it commits the output."""
     trace = run_seed(SEED, scenario=SMALL, script={}, traced=True).trace
     calls = [event.text.split(maxsplit=1)[1] for event in trace if event.text.split()[:1] == ["d1"]]
     numbers = [number for number, call in enumerate(calls, 1) if call.startswith("create job/epochs/")]

@@ -1,7 +1,8 @@
 """Tools for testing what is built on Lakestate: the operator harness, fault injection, the store contract.
 
-The store contract, the S3 server and the pytest plugin need pytest or SeaweedFS, and are imported
-from their own modules.
+It is shipped with the package and may import everything except `spark/`; only tests and the demo's
+source import it. The store contract, the S3 server and the pytest plugin need pytest or SeaweedFS;
+import them from `store_contract`, `s3_server` and `plugin`. `simulation/` runs whole jobs under faults.
 """
 
 from lakestate.testing.faults import (

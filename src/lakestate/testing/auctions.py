@@ -1,8 +1,8 @@
-"""An auction house that never existed: persons, auctions and bids, the same for the same seed.
+"""Generated auctions: persons, auctions and bids, always the same for the same seed.
 
-Row i of a kind is a pure function of the seed and i, so any range of rows can be made again,
+Row i of a kind is a pure function of the seed and i, so any range of rows can be generated
 anywhere and in any order. Proportions follow Nexmark: of 50 events one is a person, three are
-auctions and 46 are bids. Whole numbers only: sums over it are exact. No Spark here.
+auctions and 46 are bids. All numbers are integers, so sums are exact. No Spark here.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ START_US = 1_767_225_600_000_000
 """The time of the first event: 2026-01-01 00:00 UTC."""
 
 EVENT_US = 100
-"""Event time goes on by this much from event to event: 10,000 events in a second."""
+"""Event time advances by this much from event to event: 10,000 events in a second."""
 
 DISORDER_US = 2_000_000
-"""A bid is older than the newest bid before it by less than this. The other kinds are in order."""
+"""A bid is at most this much older than the newest bid before it. The other kinds are in order."""
 
 _EVENTS_PER_ROUND = 50
 _AUCTIONS_PER_ROUND = 3
@@ -87,10 +87,10 @@ _SCHEMAS = {
 
 @dataclass(frozen=True, slots=True)
 class AuctionHouse:
-    """Endless rows, made on demand.
+    """Any number of rows, generated on demand.
 
-    Bids name persons and auctions whose rows come before them. A twelfth of the bidders makes
-    more than half of the bids.
+    Bids refer to persons and auctions of earlier rows. A twelfth of the bidders makes more than
+    half of the bids.
 
     >>> house = AuctionHouse(seed=7)
     >>> house.rows("bids", 5000, 5001).drop_columns(["ts"]).to_pylist()
@@ -102,7 +102,7 @@ class AuctionHouse:
     seed: int = 0
 
     def rows(self, kind: AuctionKind | str, start: int, stop: int) -> pa.RecordBatch:
-        """The rows from number `start` up to, and without, number `stop`."""
+        """The rows from number `start` up to, but not including, number `stop`."""
         if not 0 <= start <= stop:
             raise InvalidInputError("not a range of rows", found=f"{start} to {stop}")
         numbers: _Ints = np.arange(start, stop, dtype=np.int64)
@@ -160,13 +160,13 @@ class AuctionHouse:
         return pa.RecordBatch.from_arrays(columns, schema=AuctionKind.BIDS.schema)
 
     def _early(self, what: str, numbers: _Ints, count: _Ints) -> _Ints:
-        """For each row one of the first `count` ids, the early ones far more often."""
+        """For each row one of the first `count` ids, strongly skewed to early ones."""
         share = (self._bits(what, numbers) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         # Products of floats are the same on every machine; powers need not be.
         return (count * (share * share * share)).astype(np.int64)
 
     def _bits(self, what: str, numbers: _Ints) -> _Bits:
-        """64 bits for each row, independent of those of other purposes: two rounds of SplitMix64."""
+        """64 random bits for each row, independent for each purpose: two rounds of SplitMix64."""
         purpose = int.from_bytes(what.encode()[:8], "little") ^ (self.seed & (2**64 - 1))
         salt = _mix_bits(np.array([purpose], dtype=np.uint64))
         return _mix_bits(numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + salt)
@@ -183,7 +183,7 @@ def _below(bits: _Bits, limit: int) -> _Ints:
 
 
 def _money(bits: _Bits) -> _Ints:
-    """Cents, from 1.00 to 12,673.00: small amounts often, large ones seldom."""
+    """Cents, from 1.00 to 12,673.00: mostly small amounts."""
     return (100 * (1 + (_below(bits >> np.uint64(3), 100) << _below(bits, 8)))).astype(np.int64)
 
 

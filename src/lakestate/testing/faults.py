@@ -1,9 +1,9 @@
 """A store that fails on purpose: at a chosen call, before or after it acted.
 
-`FaultyStore` wraps any object store and asks a hook before every call what shall go wrong. The
-hook is an ordinary function, so a script, a seeded generator or a simulator can decide; and
-because it may do anything before it answers, it is also the place where another driver acts
-while this one sleeps. Deterministic: it adds no clock, no thread and no randomness.
+`FaultyStore` wraps any object store and asks a hook before every call which fault to inject. The
+hook is an ordinary function: a script, a seeded generator or a simulator can decide. It may do
+anything before it returns, for example let another driver act while this one sleeps. Deterministic:
+no clock, no thread and no randomness.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Answer = TypeVar("Answer")
 
 
 class SimulatedCrash(BaseException):
-    """The process died here. Not an `Exception`, so that no handler in the code survives it."""
+    """The process crashed here. Not an `Exception`, so that no handler in the code catches it."""
 
 
 class Operation(Enum):
-    """The calls of an object store. `delete_many` and `get_many` are asked about path by path."""
+    """The calls of an object store. The hook is asked for each path of `delete_many` and `get_many`."""
 
     PUT = "put"
     GET = "get"
@@ -70,16 +70,16 @@ class Fault(Enum):
     """What goes wrong in one call."""
 
     NONE = "nothing"
-    CRASH_BEFORE = "the process dies before the store acts"
-    CRASH_AFTER = "the process dies after the store acted"
-    UNAVAILABLE = "the store does not act, and says so"
-    REQUEST_LOST = "the store does not act, and nobody can know"
-    ANSWER_LOST = "the store acts, and nobody can know"
+    CRASH_BEFORE = "the process crashes before the store acts"
+    CRASH_AFTER = "the process crashes after the store acted"
+    UNAVAILABLE = "the store does not act, and reports it"
+    REQUEST_LOST = "the store does not act, and the caller cannot know"
+    ANSWER_LOST = "the store acts, and the caller cannot know"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """One call: what was asked, and about which path or prefix."""
+    """One call: its operation, and its path or prefix."""
 
     operation: Operation
     path: str
@@ -92,12 +92,12 @@ Hook = Callable[[Operation, str], Fault]
 
 
 def no_faults(operation: Operation, path: str) -> Fault:
-    """The hook of a store that works."""
+    """A hook that injects no fault."""
     return Fault.NONE
 
 
 def faults_at(script: Mapping[int, Fault]) -> Hook:
-    """A hook that lets the calls fail whose numbers are in the script, counted from 0.
+    """A hook that makes the calls fail whose numbers are in the script, counted from 0.
 
     >>> hook = faults_at({1: Fault.UNAVAILABLE})
     >>> [hook(Operation.GET, "a").name for _ in range(3)]
@@ -108,9 +108,9 @@ def faults_at(script: Mapping[int, Fault]) -> Hook:
 
 
 class FaultyStore:
-    """Any store, with faults. After a crash every further call crashes too: the process is gone.
+    """Any store, with faults. After a crash every further call crashes too.
 
-    `calls` holds every call so far, so that a first run without faults tells what can fail.
+    `calls` holds every call so far: a first run without faults shows where a fault can be injected.
 
     >>> from lakestate.storage import open_store
     >>> store = FaultyStore(open_store("memory://faults"), faults_at({1: Fault.ANSWER_LOST}))
@@ -133,7 +133,7 @@ class FaultyStore:
 
     @property
     def url(self) -> str:
-        """The root of the store below."""
+        """The root of the wrapped store."""
         return self.inner.url
 
     @property
@@ -158,7 +158,7 @@ class FaultyStore:
         return self.perform(Operation.GET, path, lambda: self.inner.get_ranges(path, spans))
 
     def get_many(self, paths: Sequence[str]) -> list[StoredObject]:
-        """Several objects, one after another: the order of parallel calls is nobody's promise."""
+        """Several objects, one after another, because the order of parallel calls is not deterministic."""
         return [self.get(path) for path in paths]
 
     def head(self, path: str) -> ObjectInfo:
@@ -166,11 +166,11 @@ class FaultyStore:
         return self.perform(Operation.HEAD, path, lambda: self.inner.head(path))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """A listing, taken at once."""
+        """A listing, read completely."""
         return iter(self.perform(Operation.LIST, prefix, lambda: [*self.inner.list(prefix)]))
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Delete one after another, because a crash may leave any of them undone."""
+        """Delete one after another, because a crash may come between any two."""
         for path in paths:
             self.perform(Operation.DELETE, path, partial(self.inner.delete_many, [path]))
 
@@ -183,13 +183,13 @@ class FaultyStore:
         return self.perform(Operation.SWAP, path, lambda: self.inner.compare_and_swap(path, data, expected))
 
     def copy(self, source: str, target: str) -> ObjectInfo:
-        """Copy the object. The call is about the target."""
+        """Copy the object. The recorded path is the target's."""
         return self.perform(Operation.COPY, target, lambda: self.inner.copy(source, target))
 
     def perform(self, operation: Operation, path: str, act: Callable[[], Answer]) -> Answer:
-        """Do one call as the hook wants it."""
+        """Do one call with the fault that the hook chooses."""
         if self.crashed:
-            raise SimulatedCrash(f"{operation.value} {path}: the process is dead already")
+            raise SimulatedCrash(f"{operation.value} {path}: the process has crashed")
         self.calls.append(StoreCall(operation, path))
         match self.hook(operation, path):
             case Fault.NONE:
@@ -217,7 +217,7 @@ class FaultyStore:
     def _lost_answer_error(
         self, operation: Operation, path: str
     ) -> StorageUnavailableError | OutcomeUnknownError:
-        # A read changes nothing, so nothing about it is unknown.
+        # A read changes nothing, so its outcome is never unknown.
         if not operation.writes:
             return self._unavailable(path)
         return OutcomeUnknownError(

@@ -1,7 +1,7 @@
 """`OperatorHarness`: run an operator over rows with epochs, crashes and rescaling, without Spark.
 
-It is the real thing without the engine: the same subtasks, checkpoints and epoch protocol, over a
-store in memory. A test of an operator takes milliseconds.
+Subtasks, checkpoints and the epoch protocol are those of production, over a store in memory. A test
+of an operator takes milliseconds.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _SOURCE = "rows"
 class OperatorHarness:
     """One operator as a whole job.
 
-    `key` names the columns that rows are routed by; without it they are those of the operator's
-    first table that is partitioned by key. Rows are Arrow tables, record batches or dicts; numbers
-    that they are routed by are cast to the types of that table's key.
+    `key` names the columns that rows are routed by. The default is the key of the operator's first
+    table that is partitioned by key. Rows are Arrow tables, record batches or dicts; numeric key
+    columns are cast to the types of that table's key.
 
     >>> import lakestate as ls
     >>> class LastSeen(ls.Operator):
@@ -79,7 +79,7 @@ class OperatorHarness:
         self._backend = backend or ParquetBackend(f"memory://harness-{uuid.uuid4().hex}", cache_bytes=0)
         self._settings = settings
         self.progress: EpochProgress | None = None
-        """That of the last epoch."""
+        """The progress of the last epoch."""
         self._driver = self._start_driver()
 
     @property
@@ -95,17 +95,17 @@ class OperatorHarness:
         right: Rows = (),
         watermark: EventTimeLike | None = None,
     ) -> list[dict[str, Any]]:
-        """Run one epoch over rows, and answer what the operator yielded, as dicts.
+        """Run one epoch over rows, and return what the operator yields, as dicts.
 
-        `watermark` is what this epoch's `on_watermark` sees; without it, that of the epoch
-        before. Two-input operators take `left` and `right`.
+        `watermark` is what `on_watermark` sees in this epoch; the default is that of the previous
+        epoch. Two-input operators take `left` and `right`.
         """
         return _dicts(self._run(_inputs(rows, left, right), watermark, then_stop=False))
 
     def epoch_table(
         self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTimeLike | None = None
     ) -> pa.Table:
-        """The same, with the output as an Arrow table."""
+        """Like `epoch`, with the output as an Arrow table."""
         return self._run(_inputs(rows, left, right), watermark, then_stop=False)
 
     def drain(self, rows: Rows = (), *, watermark: EventTimeLike | None = None) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ class OperatorHarness:
     def crash(
         self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTimeLike | None = None
     ) -> None:
-        """Run an epoch over rows, die before it is published, and restart."""
+        """Run an epoch over rows, crash before it is published, and restart."""
         plan = _with_watermark(self._driver.plan(), watermark)
         list(self._subtasks(plan, _inputs(rows, left, right)))
         self.restart()
@@ -134,7 +134,7 @@ class OperatorHarness:
     def rows(self, table: str) -> list[dict[str, Any]]:
         """What a state table holds in the last published epoch, as dicts in no particular order.
 
-        Entries of a `GlobalKeyedTable` come as `{"key": …, "value": …}`.
+        Entries of a `GlobalKeyedTable` are `{"key": …, "value": …}`.
         """
         declared = self._operator.tables().get(table)
         # Every subtask has all rows of a replicated table.
@@ -219,7 +219,7 @@ class _Ran:
 
 
 class _Inline(Executor):
-    """Runs work at once, so that a test is the same every time."""
+    """Runs work immediately, so that tests are deterministic."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -235,7 +235,7 @@ def _key_of(operator: Operator, key: Sequence[str] | str | None) -> tuple[str, .
 
 
 def with_key_types(table: pa.Table, operator: Operator, key: Sequence[str]) -> pa.Table:
-    """Rows whose key is of the types that the operator's tables are keyed by, as Spark's rows are.
+    """Rows with key columns of the types that the operator's tables declare, as Spark's rows have.
 
     Python has one class for all integers, and `int` and `bigint` hash differently.
     """
@@ -293,6 +293,6 @@ def table_of(rows: Rows) -> pa.Table:
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
     dicts = list(rows)
-    # Arrow would take the names of the first row for those of all.
+    # Arrow would take the column names from the first row only.
     names = dict.fromkeys(name for row in dicts for name in row)
     return pa.table({name: [row.get(name) for row in dicts] for name in names})

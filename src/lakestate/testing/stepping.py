@@ -1,4 +1,4 @@
-"""Time and names for tests that must do the same thing every time."""
+"""A clock and names for tests that must be deterministic."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from itertools import count
 
 
 class SteppingAmbient:
-    """A clock that goes on by one millisecond a look, and names that are numbered.
+    """A clock that advances by one millisecond at each reading, and numbered names.
 
-    Two of them in one test need different names, as two drivers have.
+    Give two of them in one test different names, as two drivers have.
 
     >>> ambient = SteppingAmbient("a")
     >>> ambient.new_id(), ambient.new_id(), ambient.now_ms(), ambient.now_ms()

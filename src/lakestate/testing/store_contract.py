@@ -1,5 +1,5 @@
 # ruff: noqa: D102 - the names of the tests are their sentences
-"""One suite that every object store must pass, whatever it is. For pytest.
+"""One pytest suite that every object store must pass.
 
 Subclass `StoreContract` in a test file and give it a `store` fixture that is empty for every test::
 

@@ -1,7 +1,7 @@
 # ruff: noqa: D102 - the names of the tests are their sentences
 """What every store's multipart uploads must do.
 
-Part of `StoreContract`, in a file of its own because it is a promise of its own.
+Part of `StoreContract`.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class UploadContract:
 
 
 def first_part(store: ObjectStore) -> bytes:
-    """A part that the store takes before the last one."""
+    """A part that is large enough to be followed by another."""
     return b"\x5a" * store.uploads.part_bytes_min
 
 

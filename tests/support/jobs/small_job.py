@@ -61,6 +61,7 @@ class SmallJob:
     ambient: SteppingAmbient = field(init=False)
     claim: GenerationRecord = field(init=False)
     parent: Manifest | None = field(init=False, default=None)
+    configs: tuple[TableConfig, ...] = (TableConfig("users", KEYED),)
 
     def __post_init__(self) -> None:
         self.job = JobObjects(self.store, "job")
@@ -91,7 +92,7 @@ class SmallJob:
             key_range=ALL_KEYS,
             started_ms=0,
             finished_ms=0,
-            configs=(TableConfig("users", KEYED),),
+            configs=self.configs,
             tables=(TableFiles("users", KEYED, (file, *self._carried())),),
         )
         ref = self.job.create_new(

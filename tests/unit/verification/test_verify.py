@@ -198,7 +198,7 @@ def test_a_job_that_does_not_exist_cannot_be_verified() -> None:
 
 def test_references_that_contradict_what_they_refer_to_are_named() -> None:
     """The small job sums its metadata up wrongly, declares no table, and has a sink of its own format."""
-    small = SmallJob(fresh_memory(), "first")
+    small = SmallJob(fresh_memory(), "first", configs=())
     small.start()
     small.run_to(2)
     report = ls.verify(ls.ParquetBackend(small.store.url), "job")
@@ -209,7 +209,7 @@ def test_references_that_contradict_what_they_refer_to_are_named() -> None:
         ("subtask metadata", Problem.CONTRADICTION),
     }
     assert "summed up as" in str(report)
-    assert "a table that is declared so" in str(report)
+    assert "a declared table of this type" in str(report)
 
 
 PLAIN = ls.KeyedTable("t", key="k bigint", value="n bigint")

@@ -1,6 +1,9 @@
-"""A whole job in one thread of control: drivers, subtasks, sinks, compaction and retention as actors.
+"""Deterministic simulation of a whole job: drivers, subtasks, sinks, compaction and retention as actors.
 
-Everything is driven by one seed: a run can be repeated exactly. See docs/reliability.md.
+One seed determines a run, so a run can be repeated exactly. `cluster/` has the actors and the
+scheduler, `stores/` the object stores in memory, `checks/` what must hold, and `campaigns/` runs many
+seeds and reduces failures. `python -m lakestate.testing.simulation` is the command line. See
+docs/reliability.md.
 """
 
 from lakestate.testing.simulation.faults import FaultKind, FaultRates

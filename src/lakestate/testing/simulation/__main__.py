@@ -23,15 +23,15 @@ SEEDS_TOLD = 500
 FAILURES_TOLD = 20
 BROKEN = 1
 NOT_AS_ASKED = 2
-"""What argparse ends with too: the command could not do what it was told."""
+"""The command could not run as given. argparse uses the same code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one of the commands; 1 if a promise was broken, 2 if it could not be run as asked."""
+    """Run one of the commands. Returns 1 if a promise was broken, 2 if the command could not run as given."""
     parser = _parser()
     given = parser.parse_args(arguments)
     logging.getLogger("lakestate").setLevel(logging.CRITICAL)
-    # Only what was given is read in here: an error of a run is a finding, and keeps its traceback.
+    # Only the arguments are read within `try`: an error of a run is a finding, and keeps its traceback.
     try:
         run = {"replay": _replay, "soak": _soak, "exhaustive": _exhaustive}[given.command](given)
     except (InvalidInputError, OSError) as error:
@@ -51,11 +51,13 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--shrink", action="store_true", help="look for the smallest failure")
     soak = commands.add_parser("soak", help="run seeds until stopped")
     soak.add_argument("--first", type=int, default=0)
-    soak.add_argument("--seeds", type=_positive, help="how many; without end if not given")
-    soak.add_argument("--journal", type=Path, help="keep the figures here, and go on from what is there")
+    soak.add_argument("--seeds", type=_positive, help="how many; endless if not given")
+    soak.add_argument("--journal", type=Path, help="store figures in this file, and continue from it")
     every = commands.add_parser("exhaustive", help="a fault at every store call of a small history")
     every.add_argument("--pairs", action="store_true", help="two crashes, at every pair of calls")
-    every.add_argument("--share", type=_positive, default=1, help="every so many-th first and second")
+    every.add_argument(
+        "--share", type=_positive, default=1, help="take only every n-th first and second crash"
+    )
     for command in (soak, every):
         command.add_argument("--processes", type=_positive, default=2)
     return parser
@@ -63,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)
 
 
@@ -87,12 +89,12 @@ def _run_shrink(seed: int, scenario: Scenario, script: Script | None) -> int:
     if result.violation is not None:
         print(shrink(seed, scenario, script))
     else:
-        print(f"seed {seed} breaks no promise: there is nothing to shrink")
+        print(f"seed {seed} keeps every promise: there is nothing to shrink")
     return _exit_code(result, script)
 
 
 def _exit_code(result: RunResult, script: Script | None) -> int:
-    """A broken promise weighs most: it may have ended the run before the other faults could strike."""
+    """A broken promise comes first: it may have ended the run before the other faults could strike."""
     idle = list(_faults_without_effect(result, script or {}))
     print(*idle, sep="\n", end="\n" if idle else "")
     if result.violation is not None:
@@ -101,7 +103,7 @@ def _exit_code(result: RunResult, script: Script | None) -> int:
 
 
 def _faults_without_effect(result: RunResult, script: Script) -> Iterator[str]:
-    """The faults that did not strike, and why: the run says nothing about them."""
+    """The faults that did not strike, and why."""
     for call, fault in sorted(script.items()):
         if call not in result.struck:
             operation = result.calls.get(call)
@@ -137,7 +139,7 @@ def _failure_lines(failed: tuple[Task, str]) -> str:
 
 
 def _progress() -> Callable[[Sweep], None]:
-    """Tells of every few hundred seeds, and of every failure at once."""
+    """A callback that prints every few hundred seeds, and every failure immediately."""
     failures = 0
 
     def progress(so_far: Sweep) -> None:

@@ -1,7 +1,7 @@
-"""What can go wrong in a simulation, how often, and the script of what did.
+"""The faults of a simulation: their kinds, their rates, and scripts that repeat them.
 
-Faults are drawn per store call. Every one that strikes is written down with the actor and the number
-of the call, so that a run can be repeated with exactly these faults, or with fewer.
+Faults are drawn per store call. Each one that strikes is recorded with its actor and the number of
+the call, so that a run can be repeated with exactly these faults, or with fewer.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from lakestate.testing.simulation.random_streams import random_stream
 class FaultKind(Enum):
     """What goes wrong at one store call."""
 
-    CRASH_BEFORE = "the process dies before the store acts"
-    CRASH_AFTER = "the process dies after the store acted"
-    UNAVAILABLE = "429 or 503: the store does not act, and says so"
-    REQUEST_LOST = "the store does not act, and nobody can know"
-    ANSWER_LOST = "the store acts, and nobody can know"
+    CRASH_BEFORE = "the process crashes before the store acts"
+    CRASH_AFTER = "the process crashes after the store acted"
+    UNAVAILABLE = "429 or 503: the store does not act, and reports it"
+    REQUEST_LOST = "the store does not act, and the caller cannot know"
+    ANSWER_LOST = "the store acts, and the caller cannot know"
     LATE = "the caller gives up, and the request arrives minutes later"
-    TWICE = "the request arrives, and arrives once more minutes later"
-    STALL = "the process sleeps for an hour, and then goes on"
-    NAP = "the process sleeps for a minute"
-    EXECUTOR_LOST = "the host dies with everything on it, its run cache too"
+    TWICE = "the request arrives, and arrives again minutes later"
+    STALL = "the process stalls for an hour, and then continues"
+    NAP = "the process stalls for a minute"
+    EXECUTOR_LOST = "the host fails with all its processes and its run cache"
 
     def can_strike(self, operation: Operation) -> bool:
-        """Whether this can go wrong there: what is lost or late matters only where something changes."""
+        """Whether this fault can strike there. Lost and late requests matter only for writes."""
         return operation.writes or self not in _WRITES_ONLY
 
 
 @dataclass(frozen=True)
 class FaultRates:
-    """How often each thing goes wrong, per store call, and between them per decision."""
+    """How often each fault strikes: per store call, or per decision between calls."""
 
     crash_before: float = 0.0
     crash_after: float = 0.0
@@ -51,13 +51,13 @@ class FaultRates:
     nap: float = 0.0
     executor_lost: float = 0.0
     superseded: float = 0.0
-    """Per stage: an attempt that had completed is run again."""
+    """Per stage: a completed attempt is run again."""
     second_driver: float = 0.0
     """Per start: the next driver does not wait for this one to end."""
 
     @staticmethod
     def draw(random: Random) -> FaultRates:
-        """Rates for one seed: some kinds often, most rarely, some never."""
+        """Rates for one seed: some kinds are frequent, most rare, some absent."""
         scale = random.choice([0.002, 0.004, 0.008])
         rates = {item.name: scale * random.choice([0, 0.3, 1, 2]) for item in fields(FaultRates)}
         rates["superseded"] = random.choice([0.0, 0.05, 0.2])
@@ -83,23 +83,23 @@ _WRITES_ONLY = frozenset((FaultKind.REQUEST_LOST, FaultKind.ANSWER_LOST, FaultKi
 
 
 class FaultPlan:
-    """Decides at every call, by chance or by script, and remembers what it decided."""
+    """Decides at every call, at random or by script, and records what it decided."""
 
     def __init__(self, seed: int, rates: FaultRates, script: Script | None = None) -> None:
         self.rates = rates
         self.struck: dict[CallId, FaultKind] = {}
         self.calls: dict[CallId, Operation] = {}
-        """Every call at which something could have gone wrong, in order."""
+        """Every call at which a fault could have struck, in order."""
         self.is_on = True
         self._random = random_stream(seed, "faults")
-        # Apart, so that a script of faults changes nothing about what has no store call.
+        # A separate stream, so that a script of faults does not change decisions between store calls.
         self._decisions = random_stream(seed, "decisions")
         self._script = script
         thresholds = [getattr(rates, fault.name.lower()) for fault in _DRAWN]
         self._bounds = [sum(thresholds[: index + 1]) for index in range(len(thresholds))]
 
     def fault_at(self, call: CallId, operation: Operation) -> FaultKind | None:
-        """What goes wrong at this call, if anything."""
+        """The fault at this call, if any."""
         if not self.is_on:
             return None
         self.calls[call] = operation
@@ -110,7 +110,7 @@ class FaultPlan:
         return fault
 
     def should_happen(self, rate: float) -> bool:
-        """Whether something happens that has no store call."""
+        """Whether a fault strikes that has no store call of its own."""
         return self.is_on and self._decisions.random() < rate
 
     def _by_chance(self) -> FaultKind | None:
@@ -121,7 +121,7 @@ class FaultPlan:
 
 
 def parse_script(text: str) -> dict[CallId, FaultKind]:
-    """A script from the command line.
+    """Parse a script from the command line.
 
     >>> parse_script("d1:17=crash_after,d2:3=late")[CallId("d2", 3)].name
     'LATE'
@@ -142,5 +142,5 @@ def parse_script(text: str) -> dict[CallId, FaultKind]:
 
 
 def format_script(script: Script) -> str:
-    """A script for the command line."""
+    """The script as the command line takes it."""
     return ",".join(f"{call}={fault.name.lower()}" for call, fault in sorted(script.items()))

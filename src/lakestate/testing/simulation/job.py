@@ -1,8 +1,8 @@
-"""`SimulatedJob`: an operator, the rows it is given, and the oracle that knows what must come out.
+"""`SimulatedJob`: an operator, its input rows, and the oracle that computes the expected result.
 
-Subclass it to put an operator of your own under the simulator's faults. The oracle is a plain
-function of the rows up to an offset: however often epochs crashed, were repeated, rescaled or
-compacted, state and output must be exactly what it says.
+Subclass it to run an operator of your own under the simulator's faults. The oracle is a plain
+function of the rows up to an offset. State and output must equal it, no matter how often epochs
+failed or were repeated, rescaled or compacted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 
 
 class JobCodeError(Exception):
-    """Ends a run because the job's own code raised something, which is in `SimulatedJob.error`."""
+    """Ends a run because the job's own code raised an error, which is in `SimulatedJob.error`."""
 
 
 class SimulatedJob(ABC):
@@ -37,7 +37,7 @@ class SimulatedJob(ABC):
     ignored: frozenset[str] = frozenset()
     """Columns of state and output that no oracle can know."""
     error: BaseException | None = None
-    """What the job's own code raised under `call_user_code`. The run raises it: it breaks no promise."""
+    """What the job's own code raised in `call_user_code`. The run raises it: no promise is broken."""
 
     def __init__(self, rows: Sequence[Row], key: Sequence[str], schema: pa.Schema | None = None) -> None:
         self.rows = list(rows)
@@ -57,7 +57,7 @@ class SimulatedJob(ABC):
         """What must have been written after exactly these rows, in any order; None to check nothing."""
 
     def check_consistency(self, state: Mapping[str, Sequence[Row]], visible: Sequence[Row]) -> str | None:
-        """What is wrong between the state of the newest epoch and all output, or None."""
+        """How the state of the newest epoch contradicts the output, or None."""
         return None
 
     def source_watermark_us(self, upto: int) -> int | None:
@@ -76,16 +76,17 @@ class SimulatedJob(ABC):
         return self.operator("schema", 1).output_columns
 
     def comparable(self, rows: Sequence[Row]) -> list[tuple[tuple[str, Any], ...]]:
-        """Rows without what is ignored, their columns in order of name."""
+        """Rows without ignored columns, with columns in order of name."""
         return [
             tuple((name, _frozen(row[name])) for name in sorted(row) if name not in self.ignored)
             for row in rows
         ]
 
     def call_user_code(self, own: Callable[..., Answer], *arguments: Any) -> Answer:
-        """What the job's own code answers, a function of a user's. What it raises is kept for the run.
+        """Call a function of the job's own code. What it raises is kept and ends the run.
 
-        Of any kind: `pytest.fail` is no `Exception`, and an actor that it ends would hand on no turn.
+        That includes every `BaseException`: `pytest.fail` raises one, and an actor that it ended would
+        never pass on its turn.
         """
         try:
             return own(*arguments)
@@ -95,11 +96,11 @@ class SimulatedJob(ABC):
 
 
 def _frozen(value: Any) -> Any:
-    """The same as something that can be counted. A map is equal as Arrow has it, in pairs, and as a dict."""
+    """A hashable equivalent. A map as pairs, as Arrow has it, equals the same map as a dict."""
     if isinstance(value, dict):
         return _frozen_map(value.items())
     if isinstance(value, float) and isnan(value):
-        # Which is not equal to itself.
+        # NaN is not equal to itself.
         return "NaN"
     if not isinstance(value, list | tuple):
         return value

@@ -1,4 +1,4 @@
-"""Everything that a simulated run must keep to, and the error that ends a run that does not."""
+"""Everything that must hold in a simulated run, and the error for a run in which it does not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Promise(Enum):
-    """What holds in every run. The value is what a report says."""
+    """What holds in every run. The value is the text in reports."""
 
     # Publication and fencing
     GENERATIONS_RISE = "generations only rise"

@@ -1,4 +1,4 @@
-"""Streams of chance that depend on a seed and on nothing else."""
+"""Random streams that depend on nothing but a seed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from random import Random
 
 
 def random_stream(seed: int, stream: str) -> Random:
-    """One stream of a seed. Drawing from one stream changes no other.
+    """One random stream of a seed. Drawing from one stream does not affect the others.
 
     >>> random_stream(7, "work").random() == random_stream(7, "work").random()
     True

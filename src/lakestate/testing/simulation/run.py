@@ -32,7 +32,7 @@ JobFactory = Callable[[Random, Scenario], SimulatedJob]
 
 @dataclass
 class RunResult:
-    """What came of one run."""
+    """The result of one run."""
 
     seed: int
     violation: BrokenPromiseError | None
@@ -46,7 +46,7 @@ class RunResult:
 
 
 def user_counts_job(random: Random, scenario: Scenario) -> SimulatedJob:
-    """The job of the simulator's own."""
+    """The simulator's own job."""
     return UserCountsJob(random, scenario.rows)
 
 
@@ -58,7 +58,7 @@ def run_seed(
     make_job: JobFactory = user_counts_job,
     traced: bool = False,
 ) -> RunResult:
-    """Live through one history. What the job's own code raises is raised here.
+    """Run one history. Raises what the job's own code raises.
 
     >>> run_seed(1).violation is None
     True
@@ -118,7 +118,7 @@ def _raise_unexpected(actors: list[Actor]) -> None:
 
 
 def check_final_state(world: World) -> None:
-    """All rows are in, none is twice, and every retained epoch is what it was."""
+    """Check that all rows are there exactly once, and that every retained epoch is unchanged."""
     monitor, job = world.monitor, world.job
     world.acting = None
     state = {}
@@ -126,7 +126,7 @@ def check_final_state(world: World) -> None:
         state = monitor.check_restorable(epoch)
     check_retention(world)
     if world.counts[REFUSED]:
-        # The store lost what it had acknowledged. Nothing wrong was shown, which is all one can ask.
+        # The store lost what it had acknowledged. The job stopped without showing wrong output.
         return
     expected = job.output(job.rows)
     if expected is not None:

@@ -1,4 +1,4 @@
-"""`Scenario`: everything about a run that is not chance within it, drawn from the seed or given."""
+"""`Scenario`: the settings of a run, drawn from its seed or given."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lakestate.testing.simulation.faults import FaultRates
 
 EAGER = CompactionPolicy(files_min=2, files_max=3, size_floor_bytes=1)
 PARTIAL = CompactionPolicy(files_min=2, files_max=2, size_ratio=0.001, size_floor_bytes=1)
-"""Merges the two cheapest neighbours, wherever they are."""
+"""Merges the two cheapest adjacent runs."""
 RELAXED = CompactionPolicy(files_min=3, files_max=5, size_floor_bytes=1)
 _POLICIES = {"eager": EAGER, "partial": PARTIAL, "relaxed": RELAXED, "none": None}
 _DECISIONS = ("superseded", "second_driver")
-"""The rates that count even if every fault at a store call is given."""
+"""The rates that apply even to runs with a script of faults."""
 _RATES = ("switch_rate", *_DECISIONS)
 _OPTIONAL = ("sink_parallelism", "upgrade_at")
 _MANY = 1_000_000
@@ -38,25 +38,25 @@ _RANGES = {
     "sinks": (1, 2),
     "patience_min": (0, _MANY),
 } | dict.fromkeys(_RATES, (0, 1))
-"""Least and most. Beyond these a run proves nothing, or breaks a promise that nobody made."""
+"""Minimum and maximum. Outside of them a run is meaningless."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One history to be lived through."""
+    """The settings of one history."""
 
     rows: int = 20
     rows_per_epoch: int = 6
     drivers: int = 3
-    """Starts with faults; one more without makes the end."""
+    """Starts of the driver with faults. Starts without faults follow until the job has finished."""
     parallelism: tuple[int, ...] = (2,)
-    """Of the operator, by start; the last stays."""
+    """Parallelism of the operator at each start; the last value applies to later starts."""
     sink_parallelism: int | None = None
-    """None: the sink is chained to the operator, in the same subtasks."""
+    """None if the sink is chained to the operator, in the same subtasks."""
     keep_epochs: int = 2
     compaction: CompactionPolicy | None = EAGER
     upgrade_at: int | None = None
-    """The start from which on the operator is of its next version."""
+    """Starts after this one run the next version of the operator."""
     switch_rate: float = 0.1
     page_size: int = 1000
     part_bytes: int = 200
@@ -64,24 +64,24 @@ class Scenario:
     is_parquet: bool = False
     is_cached: bool = False
     loses_part: bool = False
-    """One part that was acknowledged vanishes: the job must refuse, not lie."""
+    """One acknowledged part is lost: the job must refuse to continue and show no wrong output."""
     tags: int = 1
     readers: int = 1
     rates: FaultRates = field(default_factory=FaultRates)
     sinks: int = 1
-    """Two write the same rows, each to a store of its own."""
+    """With two sinks, each writes the same rows to its own store."""
     part_objects: bool = False
-    """Parts of uploads are objects, as with Google and Azure: completing takes many store calls."""
+    """Parts of uploads are objects, as on Google and Azure: completing takes many store calls."""
     patience_min: int = 120
-    """How long one waits for a driver that says nothing before the next one is started."""
+    """How long to wait for a stalled driver before the next one is started."""
     is_skewed: bool = False
     """The clocks of hosts differ by up to two hours."""
     small_limits: bool = False
-    """What otherwise shows in long histories only: frequent clean-up, short lanes, little memory."""
+    """Small limits that otherwise matter only in long histories: clean-up, lanes, remembered references."""
 
     @staticmethod
     def draw(random: Random) -> Scenario:
-        """A scenario by chance."""
+        """A random scenario."""
         drivers = random.choice([1, 2, 2, 3, 3, 4])
         return Scenario(
             rows=random.choice([6, 12, 18, 24]),
@@ -110,7 +110,7 @@ class Scenario:
         )
 
     def changes_from(self, other: Scenario) -> list[str]:
-        """What `with_setting` makes this scenario of another, for a run whose faults are given.
+        """The settings that turn another scenario into this one, for a run with a script of faults.
 
         >>> Scenario(rows=6, compaction=None).changes_from(Scenario())
         ['rows=6', "compaction='none'"]
@@ -119,7 +119,7 @@ class Scenario:
         return [f"{name}={value!r}" for name, value in mine.items() if value != its[name]]
 
     def with_setting(self, setting: str) -> Scenario:
-        """The same with one setting as `changes_from` writes it.
+        """The same scenario with one setting changed, in the form of `changes_from`.
 
         >>> Scenario().with_setting("rows=6").rows
         6
@@ -163,7 +163,7 @@ def _is_value(name: str, value: Any) -> bool:
 
 def _is_in_range(name: str, value: Any) -> bool:
     least, most = _RANGES[name]
-    # True is a number to Python, and not to whoever wrote it.
+    # To Python, True is a number.
     is_number = isinstance(value, float | int if name in _RATES else int) and not isinstance(value, bool)
     return is_number and least <= value <= most
 

@@ -1,8 +1,8 @@
-"""The job that the simulator runs by itself: counts and sums per user, in all three table types.
+"""The simulator's own job: counts and sums per user, in all three table types.
 
-Every row of output carries the count of its user at that row, so that a state that was lost, doubled
-or mixed shows in the output too; and the ticket of the attempt that made it, which the state keeps as
-well, so that a mix of two attempts shows.
+Every row of output has the count of its user at that row, so that state that was lost, duplicated or
+mixed shows in the output too. Rows of output and state also have the ticket of the attempt that wrote
+them, so that a mix of two attempts shows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakestate.testing.simulation.job import Row, SimulatedJob
 USERS = ("ann", "bob", "cy", "dee", "eve")
 RETENTION_S = 8
 QUIET_AFTER, QUIET_FOR = 8, 8
-"""Rows that the replicated table remembers, and rows that it then lets pass: some tables change rarely."""
+"""The replicated table takes this many rows, then ignores this many: some tables change rarely."""
 DELAY_S = 2
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _SCHEMA = pa.schema(
@@ -43,7 +43,7 @@ _SUM = {1: "total", 2: "spend"}
 
 
 class UserCounts(Operator):
-    """Keeps what the oracle of `UserCountsJob` knows."""
+    """The operator that `UserCountsJob` compares with its oracle."""
 
     output = "id bigint, user string, n bigint, ticket string"
 
@@ -167,7 +167,7 @@ class UserCountsJob(SimulatedJob):
         return None
 
 
-# Declarations are immutable, and one of each serves all attempts.
+# Declarations are immutable, so all attempts share them.
 @cache
 def _totals(version: int) -> KeyedTable:
     if version == 1:

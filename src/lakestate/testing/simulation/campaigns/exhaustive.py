@@ -1,4 +1,4 @@
-"""A small history in which every store call goes wrong once, or every pair of calls."""
+"""A fault at every store call of a small history, or a crash at every pair of calls."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ SMALL = Scenario(
     readers=0,
     patience_min=30,
 )
-"""Three or so epochs, compaction, retention; the driver that takes over rescales and upgrades."""
+"""About three epochs, with compaction and retention. The driver that takes over rescales and upgrades."""
 
 PAIRED = replace(SMALL, drivers=2, rows=4)
-"""Two epochs, and two drivers that may die: small enough for every pair of calls."""
+"""Two epochs, and two drivers that may crash: small enough for every pair of calls."""
 
 CRASHES = (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER)
 
 
 def calls_of(script: dict[CallId, FaultKind], scenario: Scenario = SMALL) -> dict[CallId, Operation]:
-    """The calls at which a run with these faults can go wrong."""
+    """The calls of a run with these faults at which a fault can strike."""
     result = run_seed(SEED, scenario=scenario, script=script)
     if result.violation is not None:
         raise result.violation
@@ -45,7 +45,7 @@ def calls_of(script: dict[CallId, FaultKind], scenario: Scenario = SMALL) -> dic
 
 
 def single_faults(kinds: Sequence[FaultKind]) -> Iterator[Task]:
-    """One fault in one run, at every call, of each kind that can strike there."""
+    """Runs with one fault each: at every call, of each kind that can strike there."""
     for call, operation in calls_of({}).items():
         for fault in kinds:
             if fault.can_strike(operation):
@@ -53,9 +53,9 @@ def single_faults(kinds: Sequence[FaultKind]) -> Iterator[Task]:
 
 
 def pairs_of_crashes(scenario: Scenario, share: int = 1) -> Iterator[Task]:
-    """Two crashes in one run: at every call, and then at every call that follows.
+    """Runs with two crashes each: at every call, and at every call that follows it.
 
-    A `share` of 10 takes every tenth first crash, and for each of those every tenth second one.
+    A `share` of 10 takes every tenth first crash, and for each of them every tenth second one.
     """
     firsts = [(call, fault) for call in calls_of({}, scenario) for fault in CRASHES]
     for first, fault in firsts[::share]:

@@ -1,4 +1,4 @@
-"""From a failing run to the least that still fails: fewer faults, a simpler scenario, a short trace."""
+"""Reduce a failing run to fewer faults and a simpler scenario that still fail."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
 )
 ROWS_MIN = 3
 NOT_REPEATABLE = (
-    "the same seed ends differently each time: the operator depends on chance, time or its process"
+    "the same seed ends differently each time: the operator depends on randomness, time or its process"
 )
 
 
@@ -50,18 +50,18 @@ class Failure:
     script: Script
     result: RunResult
     is_repeatable: bool = True
-    """False if it was seen once and not again: then nothing is made smaller."""
+    """False if the failure did not happen again: then it is not reduced."""
 
     @property
     def task(self) -> Task:
-        """The run that shows it."""
+        """The run that fails."""
         return Task(self.seed, self.scenario, self.script)
 
     def __str__(self) -> str:
         return self.report(self.task.command)
 
     def report(self, command: str, *remarks: str) -> str:
-        """All about it, with the command that repeats it."""
+        """The failure as text, with the command that repeats it."""
         lines = [f"seed {self.seed}: {self.result.violation}", f"replay: {command}", *remarks]
         lines += [] if self.is_repeatable else [NOT_REPEATABLE]
         lines += [f"fault: {call}: {fault.value}" for call, fault in sorted(self.script.items())]
@@ -75,9 +75,9 @@ def shrink(
     make_job: JobFactory = user_counts_job,
     found: RunResult | None = None,
 ) -> Failure:
-    """The smallest failure of the same promise that can be found in a bounded number of runs.
+    """The smallest run that breaks the same promise, found in a bounded number of runs.
 
-    `found` is the failing run that the caller has seen, for jobs that may not fail again.
+    `found` is a failing run that the caller has seen, for jobs that may not fail again.
     """
     smallest = whole = scenario or Scenario.draw(random_stream(seed, "scenario"))
     first = found or run_seed(seed, scenario=whole, script=script, make_job=make_job)
@@ -131,14 +131,14 @@ def _essential(trace: Sequence[TraceEvent]) -> Iterator[str]:
 
 
 def _without_decisions(scenario: Scenario) -> Iterator[Scenario]:
-    """Without what goes wrong between store calls, which no script holds."""
+    """Scenarios with fewer faults between store calls, which are not part of a script."""
     yield replace(scenario, rates=FaultRates(second_driver=scenario.rates.second_driver))
     yield replace(scenario, rates=FaultRates(superseded=scenario.rates.superseded))
     yield replace(scenario, rates=FaultRates())
 
 
 def _counts(scenario: Scenario) -> Iterator[tuple[str, int]]:
-    """What there may be less of, from the least on."""
+    """Smaller counts to try, the smallest first."""
     yield from (("drivers", 1), ("drivers", 2))
     rows = ROWS_MIN
     while rows < scenario.rows:
@@ -147,7 +147,7 @@ def _counts(scenario: Scenario) -> Iterator[tuple[str, int]]:
 
 
 def _fewer(script: Script, fails: Callable[[dict[CallId, FaultKind]], bool]) -> Script:
-    """Leave faults out, many at a time and then one by one, as long as it still fails."""
+    """Remove faults, many at a time and then one by one, as long as the run still fails."""
     kept = list(script.items())
     size = max(1, len(kept) // 2)
     while kept:

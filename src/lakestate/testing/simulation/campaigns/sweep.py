@@ -1,4 +1,4 @@
-"""Many runs on several processes, and what they add up to."""
+"""Many runs in several processes, and their totals."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from lakestate.testing.simulation.scenario import Scenario
 
 CHUNK = 10
 DECISIONS = frozenset(("superseded", "two drivers", "parts lost"))
-"""What goes wrong without a store call of its own."""
+"""Faults without a store call of their own."""
 _FAULTS = DECISIONS | {fault.name.lower() for fault in FaultKind}
 
 
 @dataclass(frozen=True)
 class Task:
-    """One run to do: a seed, and maybe a scenario and a script of its own."""
+    """One run to do: a seed, and optionally a scenario and a script."""
 
     seed: int
     scenario: Scenario | None = None
@@ -40,7 +40,7 @@ class Task:
 
     @property
     def command(self) -> str:
-        """What repeats it, for a shell.
+        """The shell command that repeats the run.
 
         >>> Task(7).command
         'python -m lakestate.testing.simulation replay 7'
@@ -56,7 +56,7 @@ class Task:
 
 @dataclass
 class Sweep:
-    """The sum of many runs."""
+    """Totals of many runs."""
 
     runs: int = 0
     steps: int = 0
@@ -65,15 +65,15 @@ class Sweep:
     failed: list[tuple[Task, str]] = field(default_factory=list)
     cpu_s: float = 0.0
     is_scripted: bool = False
-    """Whether runs had faults of their own: many of them are then of one seed."""
+    """Whether runs had scripts of faults. Many runs then share one seed."""
 
     @property
     def faults(self) -> int:
-        """How many calls and decisions went wrong."""
+        """The number of faults, at calls and at decisions."""
         return sum(count for name, count in self.counts.items() if name in _FAULTS)
 
     def add(self, other: Sweep) -> None:
-        """Count another sweep in."""
+        """Add the totals of another sweep."""
         self.runs += other.runs
         self.steps += other.steps
         self.crashes += other.crashes
@@ -84,7 +84,7 @@ class Sweep:
 
     @property
     def summary(self) -> str:
-        """What was survived, in one line."""
+        """The totals in one line."""
         runs = f"{self.runs:,} {'runs' if self.is_scripted else 'seeds'}"
         return (
             f"{runs}, {self.steps:,} steps, {self.crashes:,} crashes and {self.faults:,} faults "
@@ -99,9 +99,9 @@ class Sweep:
 
 
 class Journal:
-    """A file with the sum of every chunk of seeds that is done: a long sweep goes on where it was stopped.
+    """A file with the totals of every finished chunk of seeds, from which a stopped sweep continues.
 
-    What other code has survived says nothing about this code: its figures are not added to.
+    Figures of other code say nothing about this code, so they are refused.
     """
 
     def __init__(self, path: Path) -> None:
@@ -109,7 +109,7 @@ class Journal:
         self._code = package_digest()
         self._done: set[int] = set()
         self.total = Sweep()
-        # Opened for writing too: an hour later would be late to find that it cannot be.
+        # Also opened for writing, so that a file that cannot be written is refused now and not hours later.
         with path.open("a+b") as file:
             file.seek(0)
             lines = file.read().splitlines()
@@ -130,20 +130,20 @@ class Journal:
             ) from cause
         if entry.code != self._code:
             raise InvalidInputError(
-                "this journal is of other code",
+                "the journal is of other code",
                 object_name=str(self._path),
                 found=f"code {entry.code or 'unknown'} in line {number}",
                 expected=f"code {self._code}",
-                action="name another file, or remove this one: its figures are not of the code as it is",
+                action="name another file, or remove this one: its figures are not of the current code",
             )
         return entry
 
     def is_done(self, task: Task) -> bool:
-        """Whether the seed has been run."""
+        """Whether the seed has been run already."""
         return task.seed in self._done
 
     def add(self, tasks: list[Task], sweep: Sweep) -> None:
-        """Write a chunk down."""
+        """Append the totals of a chunk."""
         failed = [(task.seed, why) for task, why in sweep.failed]
         seeds = [task.seed for task in tasks]
         counts = dict(sweep.counts)
@@ -168,12 +168,12 @@ class _Entry(msgspec.Struct):
 
 @cache
 def package_digest() -> str:
-    """The digest of this package, taken once: a process goes on with what it has, whatever is edited."""
+    """The digest of this package, computed once: a process keeps the code that it has loaded."""
     return code_digest(Path(lakestate.__file__).parent)
 
 
 def code_digest(root: Path) -> str:
-    """Of a package: the names and contents of all its Python files."""
+    """The digest of the names and contents of a package's Python files."""
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         for part in (path.relative_to(root).as_posix().encode(), path.read_bytes()):
@@ -189,7 +189,7 @@ def sweep(
     journal: Journal | None = None,
     progress: Callable[[Sweep], None] | None = None,
 ) -> Sweep:
-    """Run tasks until there are no more, or time is up, or somebody interrupts."""
+    """Run tasks until none is left, the time is up, or the user interrupts."""
     total = Sweep() if journal is None else journal.total
     ends_s = None if seconds_max is None else time.monotonic() + seconds_max
     chunks = _chunks(task for task in tasks if journal is None or not journal.is_done(task))
@@ -213,7 +213,7 @@ def sweep(
 
 
 def run_tasks(tasks: list[Task]) -> Sweep:
-    """Run some tasks here."""
+    """Run tasks in this process."""
     logging.getLogger("lakestate").setLevel(logging.CRITICAL)
     total = Sweep()
     for task in tasks:

@@ -1,4 +1,4 @@
-"""That nothing is left behind: what nobody needs any more is collected, and no upload stays open."""
+"""Check that nothing is left behind: unneeded objects are collected, and no upload stays open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakestate.testing.simulation.stores.objects import SimulatedObjects
 
 
 def check_retention(world: World) -> None:
-    """One retention that nothing disturbs leaves nothing of collected epochs, whatever happened before."""
+    """One undisturbed retention must leave nothing of collected epochs."""
     objects, process = SimulatedObjects(world.state, JOB_ID), Process(world, "janitor", "janitor")
     if world.monitor.newest is None:
         return
@@ -28,7 +28,7 @@ def check_retention(world: World) -> None:
     if isinstance(plan, RetentionRefused):
         world.fail(Promise.RETENTION_WORKS, plan.damages)
     published = world.monitor.published
-    # A tag of which nobody was told may have come after the boundary, and keep what was still there.
+    # A tag that was never acknowledged may have been written after the boundary, and keep what was left.
     kept = {*world.monitor.retained_epochs(), *(tag.epoch for tag in objects.read_tags())}
     needed = {path for epoch in kept if epoch in published for path in published[epoch].needs}
     for path in world.state.paths(f"{JOB_ID}/"):
@@ -40,13 +40,13 @@ def check_retention(world: World) -> None:
 
 
 def check_uploads(world: World) -> None:
-    """All output is finished, so that clean-up leaves no upload of the job, and those of others."""
+    """All output is finished, so clean-up must leave no upload of the job, and touch no other upload."""
     newest = world.monitor.newest
     if newest is None:
         return
     sinks = sinks_of(world, Process(world, "janitor", "janitor").direct_client)
     sink_clean_up(sinks, JOB_ID)(newest.manifest)
-    # The record of a completed upload may have arrived a second time: a later epoch clears it away.
+    # The record of a completed upload may have arrived again: the clean-up of a later epoch removes it.
     finished = {path for entry in newest.manifest.sinks for path in _finished_paths(entry)}
     for sink_id, sink in sinks.items():
         left = {each.upload.path for each in sink.store.uploads.list_dangling()}

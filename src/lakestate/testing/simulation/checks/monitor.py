@@ -1,7 +1,7 @@
-"""`Monitor`: sees every change of the stores at the moment it happens, and knows what may not be.
+"""`Monitor`: checks every change of the stores when it happens.
 
-It keeps its own account of what is published, referenced, tagged and visible, read from the bytes
-themselves, so that a bug in the code that decides about them cannot hide itself.
+It keeps its own record of what is published, referenced, tagged and visible, read from the bytes
+themselves, so that a bug in the code under test cannot hide itself.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _IMMUTABLE = frozenset(
 
 OUTPUT = "OUTPUT"
 AWAITABLE_WRITES = ("MANIFEST", "EPOCH_RECORD", "COMMITTED", "BOUNDARY", "SUBTASK_METADATA", OUTPUT)
-"""Writes between which a protocol is most easily caught unawares."""
+"""Writes after which a second driver is most likely to reveal a bug."""
 
 
 @dataclass(frozen=True)
 class PublishedEpoch:
-    """What an epoch promised when its record was created."""
+    """An epoch as it was when its record was created."""
 
     manifest: Manifest
     needs: frozenset[str]
-    """Objects without which it cannot be restored, below the job's root."""
+    """The objects that restoring it needs, relative to the job's root."""
 
     @property
     def offset(self) -> int:
-        """How many rows of the source it has taken in."""
+        """How many rows of the source it includes."""
         return int(self.manifest.sources[0].offsets)
 
 
@@ -62,12 +62,12 @@ class Monitor:
         self.fence = 0
         self.oldest = 0
         self._tags: dict[str, Epoch] = {}
-        """Those that protect: created while their epoch could still be opened."""
+        """Tags that keep their epoch: created while it could still be opened."""
         self._kept_tags: dict[str, Epoch] = {}
-        """Those that somebody was told of, until they are given up."""
+        """Acknowledged tags, until their owner releases them."""
         self._fence_at_manifest: dict[str, int] = {}
         self._files_of: dict[str, tuple[str, ...]] = {}
-        """What a metadata object names: read once, since a name has one content for ever."""
+        """The files that a metadata object names. Read once, because objects are immutable."""
         self._visible: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in world.outputs}
         self._awaited_write: tuple[str, int] | None = None
         for store in (world.state, *world.outputs.values()):
@@ -81,7 +81,7 @@ class Monitor:
 
     @property
     def is_drained(self) -> bool:
-        """True if all rows are in, and the job was stopped in an orderly way."""
+        """True if all rows are included and the job was stopped in an orderly way."""
         newest = self.newest
         rows = len(self._world.job.rows)
         return (
@@ -93,12 +93,12 @@ class Monitor:
         return [row for rows in self._visible[sink_id].values() for row in rows]
 
     def await_write(self, kind: str, nth: int) -> None:
-        """From here on wait for the nth write of a kind of object, one of `AWAITABLE_WRITES`."""
+        """Start to wait for the nth write of a kind of object, one of `AWAITABLE_WRITES`."""
         self._awaited_write = (kind, nth)
 
     @property
     def has_awaited_write(self) -> bool:
-        """Whether what was waited for has come."""
+        """Whether the awaited write has happened."""
         return self._awaited_write is None
 
     def retained_epochs(self) -> list[Epoch]:
@@ -107,26 +107,26 @@ class Monitor:
         return sorted(epoch for epoch in self.published if epoch >= self.oldest or epoch in kept)
 
     def on_tag_acknowledged(self, name: str, epoch: Epoch) -> None:
-        """Somebody was told that a tag keeps an epoch."""
+        """A tag of an epoch was acknowledged to its owner."""
         self._kept_tags[name] = epoch
         if epoch not in self.published:
             self._world.fail(Promise.TAG_KEEPS_EPOCH, f"{name}: epoch {epoch}")
 
     def on_tag_released(self, name: str) -> None:
-        """Its owner is about to delete it."""
+        """The owner of a tag is about to delete it."""
         del self._kept_tags[name]
 
     def is_overtaken(self, process: Process) -> bool:
-        """Whether another driver has the job."""
+        """Whether another driver has taken over the job."""
         return process.generation == 0 or self.fence > process.generation
 
     def after_call(self, store: SimulatedStore, operation: Operation) -> None:
-        """An actor has its answer: remember what it could know of the fence before it acts again."""
+        """An actor got an answer: remember the generation of the fence that it could know."""
         if store is self._world.state and operation is not Operation.DELETE:
             self._world.scheduler.current.fence_known = self.fence
 
     def on_write(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
-        """Judge what was written. Whoever wrote it does not see an error of ours."""
+        """Check a write. The writer never sees an error of the monitor."""
         try:
             self._check_write(store, path, data, before)
         except LakestateError as error:
@@ -158,7 +158,7 @@ class Monitor:
                     self._tags[name.path] = tag.epoch
 
     def on_delete(self, store: SimulatedStore, path: str) -> None:
-        """Judge what was deleted."""
+        """Check a deletion."""
         if path == FOREIGN:
             self._world.fail(Promise.FOREIGN_UNTOUCHED, path)
         if store is not self._world.state:
@@ -223,7 +223,7 @@ class Monitor:
         self._check_fence("advance the boundary", path)
 
     def _check_fence(self, act: str, path: str) -> None:
-        """A driver may act on what it knew of the fence at its last call, and on nothing older."""
+        """A driver may rely on the fence as of its last call, and on nothing older."""
         acting = self._world.acting
         if acting is None or acting.generation == 0:
             return
@@ -236,7 +236,7 @@ class Monitor:
         assert name.epoch is not None
         epoch = name.epoch
         if epoch < self.oldest:
-            # A driver that slept for hours; the record is void, and it must not commit.
+            # From a driver that stalled for hours. The record is void, and the driver must not commit.
             return
         record = self._objects.decode_epoch_record(epoch, data)
         if self._fence_at_manifest.get(record.manifest.path, 0) > record.generation:
@@ -252,7 +252,7 @@ class Monitor:
         self.check_restorable(epoch)
 
     def _needs(self, manifest: Manifest) -> Iterator[str]:
-        """Everything that a manifest leads to; a violation if something is not there."""
+        """Everything that a manifest refers to. A missing object is a violation."""
         for entry in (subtask for operator in manifest.operators for subtask in operator.subtasks):
             metadata = entry.metadata.path
             self._check_there(metadata, manifest.epoch)
@@ -288,7 +288,7 @@ class Monitor:
             self._world.fail(Promise.COMMIT_AFTER_PUBLISHING, name.path)
 
     def _on_output(self, sink_id: str, path: str, data: bytes, before: bytes | None) -> None:
-        """New output: every row of it is expected, and none is there twice."""
+        """Check new output: every row is expected, and none is duplicated."""
         if path.startswith("_"):
             return
         if before is not None:

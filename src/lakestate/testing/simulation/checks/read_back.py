@@ -1,4 +1,4 @@
-"""Reading back what a run has left, and comparing it with what a job's oracle says, row by row."""
+"""Read back what a run has written, and compare it with the job's oracle row by row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def restore_state(world: World, epoch: Epoch, parallelism: int) -> dict[str, Row
 
 
 def read_state(job: SimulatedJob, backend: StateBackend, epoch: Epoch, parallelism: int) -> dict[str, Rows]:
-    """All tables of an epoch, restored by so many subtasks."""
+    """All tables of an epoch, restored by `parallelism` subtasks."""
     found: dict[str, Rows] = {}
     operator = job.operator("oracle", NEWEST_VERSION)
     tables, declared = state_tables(operator), operator.tables()
@@ -47,7 +47,7 @@ def read_state(job: SimulatedJob, backend: StateBackend, epoch: Epoch, paralleli
 
 
 def row_difference(job: SimulatedJob, found: Sequence[Row], expected: Sequence[Row]) -> str | None:
-    """What differs, or None."""
+    """How the rows differ, or None."""
     have, want = Counter(job.comparable(found)), Counter(job.comparable(expected))
     if have == want:
         return None

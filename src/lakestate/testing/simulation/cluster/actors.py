@@ -1,4 +1,4 @@
-"""Who acts in a simulation besides the subtasks: drivers, those who start them, tag and read."""
+"""The actors besides the subtasks: drivers, the supervisor that starts them, taggers and readers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from lakestate.testing.simulation.stores.objects import SimulatedObjects
 
 TAGS_EACH = 3
 IMPATIENCE_MS = 2_000
-"""A store call takes some ten: a second driver is started in the middle of the first one's work."""
+"""A store call takes about ten: a second driver starts in the middle of the first one's work."""
 REFUSED = "refused for a lost part"
 LAST_STARTS_MAX = 8
-"""Without faults, so many starts must be enough to finish."""
+"""Without faults, the job must finish within this many starts."""
 
 
 class Driver:
@@ -67,7 +67,7 @@ class Driver:
         )
 
     def run(self) -> None:
-        """Claim, recover, run epochs until the source is at its end, and stop."""
+        """Claim, recover, run epochs until the end of the source, and stop."""
         try:
             self._driver.start()
             while not _is_drained(self._world, self._driver.parent):
@@ -106,7 +106,7 @@ class Driver:
 
 
 def run_supervisor(world: World) -> None:
-    """Start drivers, sometimes too many of them; at last one without faults, until all is done."""
+    """Start drivers, sometimes several at once, and then drivers without faults until the job is done."""
     scenario = world.scenario
     for number in range(1, scenario.drivers + 1):
         driver = world.scheduler.spawn(f"driver {number}", Driver(world, number).run)
@@ -133,7 +133,7 @@ def run_supervisor(world: World) -> None:
 
 
 def _wait_impatiently(world: World, driver: Actor) -> None:
-    """For some time, or until a driver has just written something that matters."""
+    """Wait for a random time, or until an important write has just happened."""
     if world.work.random() < 0.5:
         world.scheduler.wait(lambda: driver.done, int(world.work.random() * IMPATIENCE_MS))
         return
@@ -143,8 +143,8 @@ def _wait_impatiently(world: World, driver: Actor) -> None:
 
 
 def run_tagger(world: World, number: int) -> None:
-    """Tag epochs at some moments, the oldest rather than others, and let go of them later."""
-    # A stream of its own: without taggers, everybody else draws what they drew with them.
+    """Tag epochs at random times, mostly the oldest, and delete some of the tags later."""
+    # A stream of its own, so that leaving taggers out does not change what other actors draw.
     random = random_stream(world.seed, f"tagger {number}")
     for again in range(TAGS_EACH):
         world.scheduler.sleep(int(random.random() * 3_000))
@@ -166,13 +166,13 @@ def _tag(world: World, process: Process, random: Random) -> None:
             world.monitor.on_tag_released(name)
             delete_tag(job, name)
     except (NotFoundError, ConflictError):
-        world.note(f"{process.name} comes too late for its tag")
+        world.note(f"{process.name} is too late for its tag")
     except Exception as error:  # noqa: BLE001 - judged
         world.check_error(process, error, is_zombie=True)
 
 
 def run_reader(world: World, number: int) -> None:
-    """Open an epoch while retention may be at it: exact state, or a clear refusal."""
+    """Open an epoch while retention may run. The reader must get the exact state or a clear error."""
     random = random_stream(world.seed, f"reader {number}")
     world.scheduler.sleep(int(random.random() * 4_000))
     process = Process(world, f"r{number}", "somewhere")
@@ -195,7 +195,7 @@ def run_reader(world: World, number: int) -> None:
             world.counts["reads"] += 1
     except (NotFoundError, CorruptionError) as gone:
         world.note(f"{process.name}: {gone}")
-        # What is retained now was so all the time.
+        # An epoch that is retained now was retained during the whole read.
         if epoch in monitor.retained_epochs():
             world.fail(Promise.RETAINED_READABLE, gone)
     except Exception as error:  # noqa: BLE001 - judged

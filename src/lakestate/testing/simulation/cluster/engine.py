@@ -1,7 +1,7 @@
-"""The engine of the simulation: runs the subtasks of an epoch as attempts on hosts, as Spark does.
+"""The simulated engine: runs the subtasks of an epoch as attempts on hosts, as Spark does.
 
-Attempts fail and are tried again, are thought dead and come back, are run twice; completed ones are
-run again because their host was lost. Whether the epoch may stand after that is the driver's decision.
+Attempts fail and are repeated, are given up and come back, and run twice. Completed ones run again
+because their host was lost. The driver decides whether the epoch is still valid.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Attempt:
 
 @dataclass
 class _Stage:
-    """A stage at work: what each subtask reads, and what came of it."""
+    """A running stage: what each subtask reads, and its result."""
 
     name: str
     parallelism: int
@@ -107,7 +107,7 @@ class Cluster:
         return stage.reports
 
     def _maybe_superseded(self, stage: _Stage, plan: EpochPlan) -> None:
-        """The host of a completed attempt is lost, and with it its output: it is run again."""
+        """Sometimes lose the host of a completed attempt with its output, and run the subtask again."""
         world = self._world
         if world.faults.should_happen(world.faults.rates.superseded):
             again = int(world.work.random() * stage.parallelism)
@@ -116,7 +116,7 @@ class Cluster:
             old = stage.outputs.pop(again)
             self._run_stage(stage, plan, lambda process: self._first_stage(process))
             if world.work.random() < 0.5:
-                # What others have fetched already is the old output.
+                # Other subtasks have already fetched the old output.
                 stage.outputs[again] = old
 
     def _first_stage(self, process: Process) -> tuple[ChainLink, ...]:
@@ -134,16 +134,16 @@ class Cluster:
     def _run_stage(
         self, stage: _Stage, plan: EpochPlan, links: Callable[[Process], tuple[ChainLink, ...]]
     ) -> None:
-        """Until every subtask without output has one."""
+        """Run attempts until every subtask has output."""
         missing = [index for index in range(stage.parallelism) if index not in stage.outputs]
         running = [self._start_attempt(stage, index, plan, links) for index in missing]
         while missing:
             scheduler = self._world.scheduler
             in_time = scheduler.wait(partial(_any_done, running), TASK_TIMEOUT_MS)
             if self._driver.crashed:
-                raise SimulatedCrash("the driver is dead")
+                raise SimulatedCrash("the driver has crashed")
             if not in_time:
-                # Nobody has reported for minutes: they are thought dead, but they are not.
+                # No attempt has reported for minutes. They are given up, although they still run.
                 running += [self._start_attempt(stage, index, plan, links) for index in missing]
                 stage.failures += 1
             for attempt in sorted(running, key=lambda each: each.actor.finished_at):
@@ -154,7 +154,7 @@ class Cluster:
             missing = [index for index in missing if index not in stage.outputs]
 
     def _accept_result(self, stage: _Stage, attempt: Attempt) -> bool:
-        """Take the result of a finished attempt; the first of a subtask counts. False: try again."""
+        """Take the result of a finished attempt. The first one counts. False: run the subtask again."""
         if attempt.subtask in stage.outputs:
             return True
         error = attempt.actor.error
@@ -168,14 +168,14 @@ class Cluster:
             return False
         if isinstance(error, LakestateError):
             raise error
-        raise StorageUnavailableError("too many attempts of the epoch died", object_name=stage.name)
+        raise StorageUnavailableError("too many attempts of the epoch failed", object_name=stage.name)
 
     def _start_attempt(
         self, stage: _Stage, index: int, plan: EpochPlan, links: Callable[[Process], tuple[ChainLink, ...]]
     ) -> Attempt:
         world = self._world
         host = HOSTS[int(world.work.random() * len(HOSTS))]
-        # A number of its own, whatever else happens: faults are known by the actor that they strike.
+        # The number depends on nothing else, because scripts identify faults by the name of the actor.
         subtask = f"{self._driver.name}e{plan.epoch}{stage.name}{index}"
         self._attempts[subtask] += 1
         process = Process(world, f"{subtask}x{self._attempts[subtask]}", host)
@@ -215,7 +215,7 @@ def _any_done(attempts: list[Attempt]) -> bool:
 
 
 def sinks_of(world: World, client: Callable[[SimulatedStore], ObjectStore]) -> dict[str, FileSink]:
-    """The sinks as one process has them, which reaches stores in its own way."""
+    """The sinks, over the stores as one process reaches them."""
     return {sink_id: _sink(world.scenario, client(store)) for sink_id, store in world.outputs.items()}
 
 
@@ -230,6 +230,6 @@ def _sink(scenario: Scenario, store: ObjectStore) -> FileSink:
         sink = ParquetSink("memory://simulated", kept_row_bytes=500, compression="none", **settings)
     else:
         sink = JsonLinesSink("memory://simulated", **settings)
-    # The one thing that is not as in production: which store it opens.
+    # The only difference from production is the store that the sink opens.
     sink.__dict__["store"] = store
     return sink

@@ -1,4 +1,4 @@
-"""A process of the simulated cluster: it has a name, a host, a clock, a store client; and it can die."""
+"""A process of the simulated cluster, with a name, a host, a clock and store clients. It can crash."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _UNCONDITIONAL = frozenset((Operation.PUT, Operation.DELETE, Operation.UPLOAD_PA
 
 
 class Process:
-    """One process. Its crash ends every thread of it at its next store call."""
+    """One process. A crash ends each of its threads at the thread's next store call."""
 
     def __init__(self, world: World, name: str, host: str) -> None:
         self.world = world
@@ -42,7 +42,7 @@ class Process:
         self.host = host
         self.crashed = False
         self.generation = 0
-        """That of the driver, once it has claimed; 0 for others."""
+        """The generation of a driver once it has claimed the job; 0 for other processes."""
         self._ids = count(1)
         self._calls = count(1)
         self._skew_ms = zlib.crc32(host.encode()) % (2 * HOUR_MS) - HOUR_MS if world.scenario.is_skewed else 0
@@ -53,28 +53,28 @@ class Process:
         return self.world.scheduler.now_ms + self._skew_ms
 
     def new_id(self) -> str:
-        """A name that nobody else gets."""
+        """A unique name."""
         return f"{self.name}-{next(self._ids)}"
 
     def client(self, store: SimulatedStore) -> ObjectStore:
-        """This process's way to a store."""
+        """A store as this process reaches it."""
         return ProcessStore(self, store)
 
     def direct_client(self, store: SimulatedStore) -> ObjectStore:
-        """A way on which nothing goes wrong and no time passes."""
+        """A store without faults, in which no time passes."""
         return DirectStore(self, store)
 
     def crash(self, moment: str) -> SimulatedCrash:
-        """Die."""
+        """Crash the process. Returns the exception to raise."""
         self.crashed = True
         self.world.crashes += 1
-        self.world.note(f"{self.name} dies {moment}", is_turning_point=True)
+        self.world.note(f"{self.name} crashes {moment}", is_turning_point=True)
         return SimulatedCrash(moment)
 
     def call(
         self, store: SimulatedStore, operation: Operation, path: str, act: Callable[[], Answer]
     ) -> Answer:
-        """One call of a store, with whatever the plan has prepared for it."""
+        """Do one store call, with the fault that the plan has for it."""
         world = self.world
         world.scheduler.pause()
         self._check_alive()
@@ -125,18 +125,18 @@ class Process:
     def _no_answer_error(
         self, operation: Operation, path: str
     ) -> StorageUnavailableError | OutcomeUnknownError:
-        # A client repeats what is idempotent until it gives up; then it may or may not have happened.
+        # A client repeats idempotent calls until it gives up; the call may or may not have taken effect.
         if operation in _UNCONDITIONAL:
             return StorageUnavailableError("the store did not answer in time", object_name=path)
         return OutcomeUnknownError("the answer was lost", object_name=path, action="look before acting")
 
     def _check_alive(self) -> None:
         if self.crashed:
-            raise SimulatedCrash(f"{self.name} is dead already")
+            raise SimulatedCrash(f"{self.name} has crashed")
 
 
 class DirectStore(FaultyStore):
-    """A store as one process sees it when nothing fails."""
+    """A store as one process sees it, without faults."""
 
     def __init__(self, process: Process, inner: SimulatedStore) -> None:
         super().__init__(inner)
@@ -145,14 +145,14 @@ class DirectStore(FaultyStore):
 
     @property
     def uploads(self) -> MultipartUploads:
-        """Those of the store, or made of ordinary objects."""
+        """Uploads of the store, or uploads that are made of ordinary objects."""
         if not self._process.world.scenario.part_objects:
             return super().uploads
         return PartObjectUploads(_PartClient(self), self._process)
 
 
 class _PartClient:
-    """Keys that no path reaches lie in a folder that readers of output skip."""
+    """Maps reserved keys to a folder that readers of output skip."""
 
     def __init__(self, store: FaultyStore) -> None:
         self._store = store
@@ -185,11 +185,11 @@ class ProcessStore(DirectStore):
     """A store as one process sees it: every call may fail, and listings come in pages."""
 
     def perform(self, operation: Operation, path: str, act: Callable[[], Answer]) -> Answer:
-        """Do one call as the process fares."""
+        """Do one call as the process makes it."""
         return self._process.call(self._inner, operation, path, act)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """A listing in pages: each is as the store is when it is asked for."""
+        """A listing in pages. Each page shows the store at the time of its request."""
         size, after = self._process.world.page_size, ""
         while True:
             page = self.perform(Operation.LIST, prefix, partial(self._page, prefix, after, size))
@@ -217,7 +217,7 @@ class SimulatedBackend(ParquetBackend):
 
 
 class ActorExecutor(Executor):
-    """Runs the work beside a driver's stream as an actor of its own, in the driver's process."""
+    """Runs background work of a driver as an actor of its own, in the driver's process."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -225,7 +225,7 @@ class ActorExecutor(Executor):
         self._running: list[Future[Any]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Begin the work; it goes on when the scheduler lets it."""
+        """Start the work; it runs when the scheduler chooses it."""
         future: Future[Any] = Future()
 
         def body() -> None:

@@ -1,7 +1,7 @@
-"""Who runs next: threads that take turns, one at a time, as a seeded generator decides.
+"""The scheduler: threads take turns, one at a time, in an order that a seeded generator decides.
 
-The code under test is synchronous. Each actor has a thread of its own and hands its turn on at every
-store call; no two ever run together, and the clock is a number. So a run depends on its seed alone.
+The code under test is synchronous. Each actor has its own thread and may pass on its turn at every
+store call. Two actors never run at once, and the clock is a number, so a run depends only on its seed.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ START_MS = 1_700_000_000_000
 
 
 class SimulationOver(BaseException):
-    """Unwinds an actor when the simulation has ended. No handler in the code survives it."""
+    """Unwinds an actor when the simulation has ended. No handler in the code catches it."""
 
 
 class Actor:
-    """One thread of control. It gets a thread when it gets its first turn."""
+    """One actor. It gets a thread with its first turn."""
 
     def __init__(self, scheduler: Scheduler, name: str, body: Callable[[], Any]) -> None:
         self.name = name
         self.wake_ms = 0
         self.ready: Callable[[], bool] | None = None
-        """If there: the actor also wakes when this holds, before `wake_ms`."""
+        """If set, the actor also wakes when this returns True, before `wake_ms`."""
         self.is_started = False
         self.done = False
         self.finished_at = 0
         self.fence_known = 0
-        """The generation that the fence had when this actor last heard from the store."""
+        """The generation of the fence at this actor's last answer from the store."""
         self.result: Any = None
         self.error: BaseException | None = None
         self._scheduler = scheduler
@@ -42,21 +42,21 @@ class Actor:
         self._end = _acquired_lock()
 
     def give_turn(self) -> None:
-        """Let the actor go on, which has waited for it."""
+        """Let the actor continue, which waits for its turn."""
         self._turn.release()
 
     def wait_turn(self) -> None:
-        """Stop here until somebody gives the turn."""
+        """Wait until it is this actor's turn."""
         self._turn.acquire()
         if self._scheduler.over:
             raise SimulationOver
 
     def wait_end(self) -> None:
-        """Stop here until the actor has ended."""
+        """Wait until the actor has ended."""
         self._end.acquire()
 
     def run(self) -> None:
-        """Do everything that the actor does, on this thread."""
+        """Run the whole actor on this thread."""
         try:
             with run_sequentially():
                 self.result = self._body()
@@ -70,7 +70,7 @@ class Actor:
 
 
 class Scheduler:
-    """Gives turns. `switch_rate` is how often a store call lets another actor go first."""
+    """Gives turns. `switch_rate` is the probability that a store call lets another actor run first."""
 
     def __init__(self, random: Random, switch_rate: float) -> None:
         self.now_ms = START_MS
@@ -96,7 +96,7 @@ class Scheduler:
         return actor
 
     def run(self) -> None:
-        """Give the first turn, and return when all actors have ended or somebody stopped it."""
+        """Give the first turn, and return when all actors have ended or one of them called `stop`."""
         self._give_turn(self._choose_next())
         self._main.acquire()
         self.over = True
@@ -112,23 +112,23 @@ class Scheduler:
         raise SimulationOver
 
     def pause(self) -> None:
-        """Let time pass and maybe another actor go first. Called at every store call."""
+        """Let time pass, and maybe another actor run first. Called at every store call."""
         self.now_ms += 1 + int(self._random.random() * 20)
         if len(self._actors) > 1 and (self._is_turn_due or self._random.random() < self._switch_rate):
             self._is_turn_due = False
             self._yield()
 
     def interrupt(self) -> None:
-        """Let the current actor's next store call wait until a choice is made who goes first."""
+        """Make the next store call choose an actor."""
         self._is_turn_due = True
 
     def sleep(self, duration_ms: int) -> None:
-        """Let others run for so long."""
+        """Let others run for `duration_ms`."""
         self.current.wake_ms = self.now_ms + duration_ms
         self._yield()
 
     def wait(self, ready: Callable[[], bool], timeout_ms: int) -> bool:
-        """Let others run until a condition holds, or for so long. Answers whether it holds."""
+        """Let others run until a condition holds or the time is up. Returns whether it holds."""
         if not ready():
             actor = self.current
             actor.wake_ms, actor.ready = self.now_ms + timeout_ms, ready
@@ -139,13 +139,13 @@ class Scheduler:
     def _yield(self) -> None:
         actor = self.current
         chosen = self._choose_next()
-        # By what was chosen here: the current actor may be another one before this thread looks.
+        # Use the local choice: the current actor may have changed by the time this thread looks.
         if chosen is not actor:
             self._give_turn(chosen)
             actor.wait_turn()
 
     def _choose_next(self) -> Actor | None:
-        """Choose whose turn it is. None at the end."""
+        """Choose the next actor. None at the end."""
         self._current = None if self.over or not self._actors else self._choose()
         return self._current
 
@@ -159,7 +159,7 @@ class Scheduler:
             _thread.start_new_thread(self._work, (chosen,))
 
     def _work(self, actor: Actor) -> None:
-        """A thread: it runs an actor, and then others that have none yet. Waking threads is what costs."""
+        """Run an actor, then others that have no thread yet, because switching threads is expensive."""
         while True:
             actor.run()
             self._finished += 1

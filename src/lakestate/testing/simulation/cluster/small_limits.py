@@ -1,4 +1,4 @@
-"""Limits so small that a short history meets them."""
+"""Limits that are small enough for short histories to reach."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
 
 @contextmanager
 def small_limits() -> Iterator[None]:
-    """As long as a run lasts, which has its process to itself."""
+    """Apply the small limits for one run, which must be the only one in its process."""
     before = [(module, name, getattr(module, name)) for module, name, _ in _SMALL]
     for module, name, value in _SMALL:
         setattr(module, name, value)

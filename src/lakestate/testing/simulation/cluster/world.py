@@ -1,4 +1,4 @@
-"""`World`: the two stores, the clock, chance, and what has happened so far. One per run."""
+"""`World`: the stores, the scheduler, the faults and the events of one run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CACHE_BYTES = 50_000_000
 HOSTS = ("host-a", "host-b")
 SINK_IDS = ("out", "copy")
 FOREIGN = "neighbour/part-0123456789ab-0000000001-00000-foreign.json"
-"""An object and an upload of somebody else, in every store."""
+"""An object and an upload of another job, in every store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TraceEvent:
     time_ms: int
     text: str
     is_turning_point: bool
-    """True for faults, deaths and the like: what explains how a history went."""
+    """True for faults, crashes and the like, which explain how a history went."""
 
     def __str__(self) -> str:
         return f"{self.time_ms % 10**9:>9} {self.text}"
@@ -83,12 +83,12 @@ class World:
         self.counts: Counter[str] = Counter()
         self.violation: BrokenPromiseError | None = None
         self.newest_version = 1
-        """Of the state, among all drivers that were started."""
+        """The newest version of the state among all drivers that were started."""
         self.trace: list[TraceEvent] | None = [] if traced else None
         self._caches = Path(tempfile.mkdtemp(prefix="lakestate-simulation-")) if scenario.is_cached else None
 
     def close(self) -> None:
-        """Remove what is on disk."""
+        """Remove the run caches."""
         if self._caches is not None:
             shutil.rmtree(self._caches, ignore_errors=True)
 
@@ -98,7 +98,7 @@ class World:
             self.trace.append(TraceEvent(self.scheduler.now_ms, text, is_turning_point))
 
     def note_call(self, process: Process, operation: Operation, path: str, fault: FaultKind | None) -> None:
-        """A store call begins."""
+        """Count and trace a store call."""
         self.steps += 1
         if fault is not None:
             self.counts[fault.name.lower()] += 1
@@ -107,10 +107,10 @@ class World:
             text = f"{process.name:<12} {operation.value} {path}{suffix}"
             self.note(text, is_turning_point=fault is not None)
         if self.steps > STEPS_MAX:
-            self.fail(Promise.PROGRESS, f"{STEPS_MAX} store calls and no end")
+            self.fail(Promise.PROGRESS, f"no end after {STEPS_MAX} store calls")
 
     def fail(self, promise: Promise, found: object, cause: BaseException | None = None) -> None:
-        """A promise is broken: remember the first, and end the run."""
+        """Record the first broken promise, and end the run."""
         if self.violation is None:
             self.violation = BrokenPromiseError(promise, found, cause)
             self.note(f"VIOLATION {promise.value}: {found}", is_turning_point=True)
@@ -125,17 +125,17 @@ class World:
         is_older: bool = False,
         is_beside: bool = False,
     ) -> None:
-        """Whether a process may fail like this. Errors outside our tree are bugs anywhere.
+        """Check that a process may fail with this error. Errors from outside the package are always bugs.
 
-        A driver of older code that overslept, and took the job from newer code, must refuse its state.
+        A stalled driver of older code that takes over from newer code must refuse its state.
         """
         self.note(f"{process.name} ends: {type(error).__name__}: {error}", is_turning_point=True)
         if not isinstance(error, LakestateError):
             self.fail(Promise.ERRORS_ARE_OURS, f"{process.name}: {type(error).__name__}: {error}", error)
         is_stuck = isinstance(error, CorruptionError | IncompatibleStateError)
-        # Work beside the stream may find that somebody was faster; it is done again.
+        # Background work may find that another driver was faster; it is repeated.
         is_stuck |= isinstance(error, ConflictError) and not is_beside
-        # A driver whose attempts are mixed again and again gives up.
+        # A driver whose attempts are superseded again and again gives up.
         is_stuck &= not isinstance(error, SupersededAttemptError)
         is_excused = is_zombie or self.scenario.loses_part or self.monitor.is_overtaken(process)
         is_excused |= is_older and isinstance(error, IncompatibleStateError)
@@ -147,7 +147,7 @@ class World:
         return None if self._caches is None else RunCache(self._caches / host, CACHE_BYTES)
 
     def lose_host(self, host: str) -> None:
-        """A host dies: its processes, and its cache."""
+        """Lose a host with its processes and its cache."""
         self.note(f"{host} is lost", is_turning_point=True)
         for process in self.processes:
             if process.host == host and not process.crashed:
@@ -157,10 +157,10 @@ class World:
             self.counts["caches lost"] += 1
 
     def deliver_late(self, process: Process, operation: Operation, path: str, act: Callable[[], Any]) -> None:
-        """A request that arrives when nobody waits for it any more."""
+        """Deliver a request after its caller has stopped waiting for it."""
 
         def arrive() -> None:
-            # While the caller still looks around, or long after it has gone.
+            # While the caller is still checking, or long after it has ended.
             self.scheduler.sleep(1 + int(self.work.random() * self.work.choice(LATE_MS)))
             text = f"{process.name:<12} {operation.value} {path}  ** arrives late"
             self.note(text, is_turning_point=True)
@@ -174,7 +174,7 @@ class World:
     def _part_vanishes(self) -> bool:
         if self.counts["parts lost"] or self.work.random() > 0.2:
             return False
-        self.note("a part that was acknowledged vanishes")
+        self.note("an acknowledged part is lost")
         self.counts["parts lost"] += 1
         return True
 

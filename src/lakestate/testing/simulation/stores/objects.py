@@ -1,7 +1,7 @@
-"""`SimulatedObjects`: the objects of a job as production reads them, without decoding the same bytes again.
+"""`SimulatedObjects`: the objects of a job as production reads them, without decoding the same bytes twice.
 
-Every read still is a call of the store that may fail, and is verified. Only the step from verified
-bytes to a frozen value, which depends on nothing else, is remembered: it was a sixth of a run's time.
+Every read is still a store call that may fail, and is verified. Only decoding verified bytes into a
+frozen value is cached: it took a sixth of the time of a run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`SimulatedStore`: an object store that is a dict, and tells an observer about every change.
+"""`SimulatedStore`: an object store in a dict that reports every change to an observer.
 
-It passes the store contract, and works at once and without faults: what goes wrong on the way to it
-is `client`'s business. One thread at a time, which the scheduler sees to.
+It passes the store contract, and acts immediately and without faults; `ProcessStore` adds the faults.
+The scheduler makes sure that one thread uses it at a time.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from lakestate.testing.simulation.stores.uploads import SimulatedUploads
 
 
 class Observer(Protocol):
-    """Is told about every change, after it happened."""
+    """Is called after every change."""
 
     def on_write(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
         """An object was created or replaced."""
         ...
 
     def on_delete(self, store: SimulatedStore, path: str) -> None:
-        """An object that was there is gone."""
+        """An existing object was deleted."""
         ...
 
 
@@ -68,7 +68,7 @@ class SimulatedStore:
         _STORES[name] = self
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Within one process, as everything here: a copy is the newest store of that name.
+        # Everything runs in one process: unpickling gives the newest store of that name.
         return (_store_named, (self.name,))
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class SimulatedStore:
 
     @property
     def url(self) -> str:
-        """A root for people."""
+        """The root, for messages."""
         return f"simulated://{self.name}"
 
     def put(self, path: str, data: Data) -> ObjectInfo:
@@ -111,7 +111,7 @@ class SimulatedStore:
         return ObjectInfo(path, len(stored.data), modified_ms, stored.version)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """A listing, taken at once."""
+        """A listing, read completely."""
         require_prefix(prefix)
         return iter([self.head(path) for path in self.paths(prefix)])
 

@@ -40,17 +40,17 @@ class SimulatedUploads:
         self._uploads: dict[str, _Upload] = {}
         self._tokens = count(1)
         self.vanishes: Callable[[], bool] = lambda: False
-        """Asked for every part: True if it is acknowledged and then lost, as no store should."""
+        """Called for every part: True if it is acknowledged and then lost, as no store should do."""
 
     def start(self, path: str) -> UploadId:
-        """Begin an upload."""
+        """Start an upload."""
         token = f"upload-{next(self._tokens)}"
         self._uploads[token] = _Upload(require_path(path), self._store.now_ms())
         return UploadId(path, token)
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
         """Keep one part."""
-        # As in S3, the receipt tells the content: the same bytes again change nothing.
+        # As in S3, the receipt depends on the content: repeating the same bytes changes nothing.
         token = hashlib.blake2b(data, digest_size=8).hexdigest()
         parts = self._open(upload).parts
         parts[require_part_number(number)] = (token, bytes(data))
@@ -79,7 +79,7 @@ class SimulatedUploads:
         return self._store.put(upload.path, data)
 
     def abort(self, upload: UploadId) -> None:
-        """Throw the upload away."""
+        """Discard the upload."""
         found = self._uploads.get(upload.token)
         if found is not None:
             self._open(upload)
