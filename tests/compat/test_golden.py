@@ -49,7 +49,7 @@ def test_every_table_of_a_golden_epoch_is_what_was_written(
     events = pa.concat_tables([rows_of_epoch(number)["events"] for number in range(1, epoch + 1)])
     assert sorted_rows([b for m in managers for b in m.keyed("totals").scan()]) == sorted_rows([totals])
     assert sorted_rows([b for m in managers for b in m.keyed("items").scan()]) == sorted_rows([items])
-    stored = [m.time_key("events").by_time.rows_between(None, None) for m in managers]
+    stored = [m.time_key("events").rows_between(None, None) for m in managers]
     assert sorted_rows(stored) == sorted_rows([events])
     for manager in managers:
         offsets = dict(manager.global_keyed("offsets").items())

@@ -47,7 +47,7 @@ class ForgedJob:
             mine = rows.filter(pa.array([owner == index for owner in owners(rows)]))
             manager.keyed("keyed").put(mine)
             times = pa.array([NOON] * len(mine), pa.timestamp("us", tz="UTC"))
-            manager.time_key("times").by_time.insert(mine.append_column("ts", times))
+            manager.time_key("times").insert(mine.append_column("ts", times))
             manager.global_keyed("global").insert(f"key {index}", index)
         self.job.checkpoint(watermark_us=0)
         self.objects = self.job.backend.objects("job")
@@ -90,7 +90,7 @@ class ForgedJob:
     def _read(self, task: ls.TaskInfo) -> None:
         manager = ls.TableManager.load(task, TABLES, self.job.backend, ls.Epoch(1))
         list(manager.keyed("keyed").scan())
-        manager.time_key("times").by_time.rows_between(None, None)
+        manager.time_key("times").rows_between(None, None)
         dict(manager.global_keyed("global").items())
         manager.checkpoint(ls.Epoch(2), 1, None, False)
 

@@ -116,7 +116,7 @@ class TimeKeyMachine(RuleBasedStateMachine):
     @rule(place=st.integers(0, 6), before=st.integers(-20, 10))
     def expire(self, place: int, before: int) -> None:
         index, before = place % self.job.parallelism, self.at(before)
-        self.job.subtasks[index].state.by_key.expire(before)
+        self.job.subtasks[index].state.expire(before)
         self.floors[index] = max(self.floors[index], before)
         self.drop_dead()
 
@@ -171,7 +171,7 @@ class TimeKeyMachine(RuleBasedStateMachine):
         start, end = self.span(start, end)
         found: list[Row] = []
         for subtask in self.job.subtasks:
-            part = as_rows(subtask.state.by_time.rows_between(start, end))
+            part = as_rows(subtask.state.rows_between(start, end))
             assert [row.ts for row in part] == sorted(row.ts for row in part)
             found += part
         assert ordered(found) == ordered([row for row in self.rows if inside(row, start, end)])
@@ -186,7 +186,7 @@ class TimeKeyMachine(RuleBasedStateMachine):
         owners = self.job.owner(asked)
         for index, subtask in enumerate(self.job.subtasks):
             mine = [place for place, owner in enumerate(owners) if owner == index]
-            part = subtask.state.by_key.rows_of(asked.take(pa.array(mine, pa.int64())), start, end)
+            part = subtask.state.rows_of(asked.take(pa.array(mine, pa.int64())), start, end)
             queries = part.column("__query").to_pylist()
             assert queries == sorted(queries)
             for query, row in zip(queries, as_rows(part), strict=True):

@@ -79,7 +79,7 @@ def write_epoch(managers: list[TableManager], epoch: int) -> None:
         for index, manager in enumerate(managers):
             mine = rows.filter(pa.array(np.equal(owners, index)))
             if name == "events":
-                manager.time_key(name).by_time.insert(mine)
+                manager.time_key(name).insert(mine)
             else:
                 manager.keyed(name).put(mine)
             if name == "totals" and epoch == 3:

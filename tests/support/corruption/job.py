@@ -81,7 +81,7 @@ class Recent(ls.Operator):
     recent = ls.TimeKeyTable(key="user string", value="ts timestamp, row bigint", time="ts")
 
     def process_batch(self, batch: pa.RecordBatch, ctx: Any) -> Iterator[pa.RecordBatch]:
-        self.recent.by_time.insert(batch)
+        self.recent.insert(batch)
         return iter(())
 
 
@@ -355,7 +355,7 @@ def _rows_of(tables: TableManager, name: str, index: int) -> list[Row]:
     if name == "last":
         entries = tables.global_keyed(name).items()
         return [{"key": key, "value": value} for key, value in entries] if index == 0 else []
-    view: Any = tables.time_key(name).by_time if name == "recent" else tables.keyed(name)
+    view: Any = tables.time_key(name) if name == "recent" else tables.keyed(name)
     return [row for batch in view.scan() for row in batch.to_pylist()]
 
 

@@ -65,7 +65,7 @@ class TimeKeyJob:
         owners = self.owner(rows)
         for index in set(owners):
             mine = [place for place, owner in enumerate(owners) if owner == index]
-            self.subtasks[index].state.by_time.insert(rows.take(mine))
+            self.subtasks[index].state.insert(rows.take(mine))
 
     def checkpoint(self, watermark_us: int | None = None) -> None:
         """Store an epoch and go on, with this watermark from now on."""
@@ -99,10 +99,7 @@ class TimeKeyJob:
     def rows(self) -> list[dict[str, object]]:
         """All rows of all subtasks."""
         return [
-            row
-            for subtask in self.subtasks
-            for batch in subtask.state.uncached.scan()
-            for row in batch.to_pylist()
+            row for subtask in self.subtasks for batch in subtask.state.scan() for row in batch.to_pylist()
         ]
 
     def _subtask(self, index: int, files: TableFiles) -> Subtask:

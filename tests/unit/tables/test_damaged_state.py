@@ -35,7 +35,7 @@ def write(kind: str, manager: TableManager) -> None:
         manager.keyed("t").put(rows)
     else:
         times = pa.array([NOON] * 100, pa.timestamp("us", tz="UTC"))
-        manager.time_key("t").by_time.insert(rows.append_column("ts", times))
+        manager.time_key("t").insert(rows.append_column("ts", times))
 
 
 def read(kind: str, manager: TableManager) -> int:
@@ -43,7 +43,7 @@ def read(kind: str, manager: TableManager) -> int:
         return len(manager.global_keyed("t"))
     if kind == "keyed":
         return manager.keyed("t").count()
-    return int(manager.time_key("t").by_time.rows_between(None, None).num_rows)
+    return int(manager.time_key("t").rows_between(None, None).num_rows)
 
 
 @pytest.fixture(params=TABLES)

@@ -46,7 +46,7 @@ def stored(request: pytest.FixtureRequest) -> Iterator[tuple[FileRef, TableConfi
         for number in range(10):
             manager.global_keyed("t").insert(number, number)
     elif request.param == "time_key":
-        manager.time_key("t").by_time.insert(rows)
+        manager.time_key("t").insert(rows)
     else:
         manager.keyed("t").put(rows)
     job.checkpoint()

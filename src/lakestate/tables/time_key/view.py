@@ -8,7 +8,7 @@ its rows may be in the result.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -54,8 +54,6 @@ class TimeKeyView(View):
     >>> view.expire(20)
     >>> view.min_time(), view.count()
     (20, 2)
-
-    `by_time`, `by_key` and `uncached` are the view itself, under names that say how code uses it.
     """
 
     def __init__(
@@ -68,21 +66,6 @@ class TimeKeyView(View):
         self._appended: list[Run] = []
         self._sorted: list[Run] = []
         self._in_flight: TimeKeyCheckpointer | None = None
-
-    @property
-    def by_time(self) -> Self:
-        """This view, for work on spans of time: windows, timers."""
-        return self
-
-    @property
-    def by_key(self) -> Self:
-        """This view, for work on the rows of some keys: joins."""
-        return self
-
-    @property
-    def uncached(self) -> Self:
-        """This view, for rows that are written now and rarely read."""
-        return self
 
     def insert(self, rows: Rows) -> None:
         """Append rows. Equal rows are all kept. Rows that have already expired are not stored."""

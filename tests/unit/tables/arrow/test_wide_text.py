@@ -42,11 +42,11 @@ class TestMoreTextThanOffsetsCount:
         for count in counts:
             keys = [f"key {number}" for number in range(count)]
             times = pa.array([noon] * count, pa.timestamp("us", tz="UTC"))
-            job.managers[0].time_key("t").by_time.insert(pa.table({"k": keys, "ts": times, "v": keys}))
+            job.managers[0].time_key("t").insert(pa.table({"k": keys, "ts": times, "v": keys}))
             job.checkpoint()
         for step in (job.restart, job.compact, job.restart):
             step()
-            found = job.managers[0].time_key("t").by_time.rows_between(None, None)
+            found = job.managers[0].time_key("t").rows_between(None, None)
             assert found.column("v").type == pa.string()
             expected = Counter(f"key {number}" for count in counts for number in range(count))
             assert Counter(found.column("v").to_pylist()) == expected

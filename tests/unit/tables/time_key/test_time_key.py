@@ -44,22 +44,22 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_rows_between_two_times_come_in_order_of_time(job: TimeKeyJob) -> None:
     state = job.subtasks[0].state
-    state.by_time.insert(rows(("a", 1, 30), ("b", 2, 10)))
+    state.insert(rows(("a", 1, 30), ("b", 2, 10)))
     job.checkpoint()
-    state.by_time.insert(rows(("c", 3, 20), ("a", 4, 40)))
-    assert numbers(state.by_time.rows_between(10, 40)) == [2, 3, 1]
-    assert numbers(state.by_time.rows_between(None, 20)) == [2]
-    assert numbers(state.by_time.rows_between(20, None)) == [3, 1, 4]
-    assert numbers(state.by_time.rows_between(None, None)) == [2, 3, 1, 4]
-    assert numbers(state.by_time.rows_between(40, 10)) == []
+    state.insert(rows(("c", 3, 20), ("a", 4, 40)))
+    assert numbers(state.rows_between(10, 40)) == [2, 3, 1]
+    assert numbers(state.rows_between(None, 20)) == [2]
+    assert numbers(state.rows_between(20, None)) == [3, 1, 4]
+    assert numbers(state.rows_between(None, None)) == [2, 3, 1, 4]
+    assert numbers(state.rows_between(40, 10)) == []
 
 
 def test_rows_of_keys_say_which_key_they_belong_to(job: TimeKeyJob) -> None:
     state = job.subtasks[0].state
-    state.by_key.insert(rows(("a", 1, 30), ("b", 2, 10), (None, 3, 5)))
+    state.insert(rows(("a", 1, 30), ("b", 2, 10), (None, 3, 5)))
     job.checkpoint()
-    state.by_key.insert(rows(("a", 4, 20)))
-    found = state.by_key.rows_of(users("b", "nobody", "a", None, "a"))
+    state.insert(rows(("a", 4, 20)))
+    found = state.rows_of(users("b", "nobody", "a", None, "a"))
     assert found.select(["__query", "user", "n"]).to_pydict() == {
         "__query": [0, 2, 2, 3, 4, 4],
         "user": ["b", "a", "a", None, "a", "a"],
@@ -69,17 +69,17 @@ def test_rows_of_keys_say_which_key_they_belong_to(job: TimeKeyJob) -> None:
 
 def test_rows_of_keys_can_be_bounded_in_time(job: TimeKeyJob) -> None:
     state = job.subtasks[0].state
-    state.by_key.insert(rows(*(("a", time, time) for time in range(100))))
+    state.insert(rows(*(("a", time, time) for time in range(100))))
     job.checkpoint()
-    assert numbers(state.by_key.rows_of(users("a"), 97)) == [97, 98, 99]
-    assert numbers(state.by_key.rows_of(users("a"), end=2)) == [0, 1]
-    assert numbers(state.by_key.rows_of(users("a", "a"), 50, 52)) == [50, 51, 50, 51]
+    assert numbers(state.rows_of(users("a"), 97)) == [97, 98, 99]
+    assert numbers(state.rows_of(users("a"), end=2)) == [0, 1]
+    assert numbers(state.rows_of(users("a", "a"), 50, 52)) == [50, 51, 50, 51]
 
 
 def test_no_keys_have_no_rows(job: TimeKeyJob) -> None:
     state = job.subtasks[0].state
-    state.by_key.insert(rows(("a", 1, 1)))
-    found = state.by_key.rows_of(users())
+    state.insert(rows(("a", 1, 1)))
+    found = state.rows_of(users())
     assert found.num_rows == 0
     assert found.schema.names == ["__query", "user", "n", "ts"]
 
@@ -97,20 +97,20 @@ def test_equal_rows_are_all_kept(job: TimeKeyJob) -> None:
 
 def test_all_views_see_the_same_rows(job: TimeKeyJob) -> None:
     state = job.subtasks[0].state
-    state.by_time.insert(rows(("a", 1, 1)))
-    state.by_key.insert(rows(("a", 2, 2)))
-    state.uncached.insert(rows(("a", 3, 3)))
-    assert numbers(state.by_time.rows_between(None, None)) == [1, 2, 3]
-    assert numbers(state.by_key.rows_of(users("a"))) == [1, 2, 3]
+    state.insert(rows(("a", 1, 1)))
+    state.insert(rows(("a", 2, 2)))
+    state.insert(rows(("a", 3, 3)))
+    assert numbers(state.rows_between(None, None)) == [1, 2, 3]
+    assert numbers(state.rows_of(users("a"))) == [1, 2, 3]
     assert scanned(job) == [1, 2, 3]
-    state.uncached.expire(2)
-    assert state.by_time.min_time() == state.by_key.min_time() == 2
+    state.expire(2)
+    assert state.min_time() == state.min_time() == 2
 
 
 def test_uncached_rows_are_not_sorted_before_the_checkpoint(
     job: TimeKeyJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    view = job.subtasks[0].state.uncached
+    view = job.subtasks[0].state
     with monkeypatch.context() as patch:
         patch.setattr("lakestate.tables.time_key.view.merge_time_runs", None)
         view.insert(rows(("b", 1, 9), ("a", 2, 5)))
@@ -123,7 +123,7 @@ def test_uncached_rows_are_not_sorted_before_the_checkpoint(
 
 
 def test_times_are_datetimes_too(job: TimeKeyJob) -> None:
-    view = job.subtasks[0].state.by_time
+    view = job.subtasks[0].state
     view.insert(rows(("a", 1, 1_000_000), ("a", 2, 2_000_000)))
     start = datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)
     assert numbers(view.rows_between(start, None)) == [2]
@@ -134,13 +134,13 @@ def test_times_are_datetimes_too(job: TimeKeyJob) -> None:
 @pytest.mark.parametrize("time", [True, 1.5, "1", 2**63, datetime(2020, 1, 1)])
 def test_what_is_no_point_in_time_is_refused(job: TimeKeyJob, time: object) -> None:
     with pytest.raises(InvalidInputError, match="point in time"):
-        job.subtasks[0].state.by_time.rows_between(time, None)
+        job.subtasks[0].state.rows_between(time, None)
 
 
 def test_times_without_a_zone_take_datetimes_without_a_zone() -> None:
     table = TimeKeyTable("plain", key="user string", value="ts timestamp_ntz")
     job = TimeKeyJob(table)
-    view = job.subtasks[0].state.by_time
+    view = job.subtasks[0].state
     times = pa.array([datetime(2020, 1, 1), datetime(2021, 1, 1)], pa.timestamp("us"))
     view.insert(pa.table({"user": ["a", "b"], "ts": times}))
     assert view.rows_between(datetime(2020, 6, 1), None).column("user").to_pylist() == ["b"]
@@ -154,7 +154,7 @@ def test_a_row_without_an_event_time_is_refused(job: TimeKeyJob) -> None:
         InvalidInputError,
         match=r"insert into clicks: a required column has no value: ts; found 1 nulls in 2 rows",
     ):
-        job.subtasks[0].state.by_time.insert(broken)
+        job.subtasks[0].state.insert(broken)
     assert scanned(job) == []
 
 
@@ -163,19 +163,19 @@ def test_rows_of_another_subtask_are_refused() -> None:
     batch = rows(("a", 1, 1))
     wrong = 1 - job.owner(batch)[0]
     with pytest.raises(InvalidInputError, match="rows of another subtask"):
-        job.subtasks[wrong].state.by_time.insert(batch)
+        job.subtasks[wrong].state.insert(batch)
 
 
 def test_rows_of_keys_of_another_subtask_are_not_looked_for() -> None:
     job = TimeKeyJob(clicks(), parallelism=2)
     batch = rows(("a", 1, 1))
     mine = job.owner(batch)[0]
-    job.subtasks[mine].state.by_time.insert(batch)
+    job.subtasks[mine].state.insert(batch)
     keys = batch.select(["user"])
-    assert job.subtasks[mine].state.by_key.rows_of(keys).num_rows == 1
+    assert job.subtasks[mine].state.rows_of(keys).num_rows == 1
     with pytest.raises(InvalidInputError, match="keys of another subtask were asked of table clicks"):
-        job.subtasks[1 - mine].state.by_key.rows_of(keys)
-    assert job.subtasks[1 - mine].state.by_key.rows_of(keys.slice(0, 0)).num_rows == 0
+        job.subtasks[1 - mine].state.rows_of(keys)
+    assert job.subtasks[1 - mine].state.rows_of(keys.slice(0, 0)).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_files_outside_the_asked_time_are_not_opened(tmp_path: Path, opened: lis
     job.restore()
     _, middle, _ = job.paths()
     view = job.subtasks[0].state
-    assert numbers(view.by_time.rows_between(17, 30)) == [20, 25]
-    assert numbers(view.by_key.rows_of(users("a"), 16, 26)) == [20]
+    assert numbers(view.rows_between(17, 30)) == [20, 25]
+    assert numbers(view.rows_of(users("a"), 16, 26)) == [20]
     assert opened == [middle]
     assert (view.count(), view.min_time()) == (6, 10)
     assert opened == [middle]
@@ -230,7 +230,7 @@ def test_files_without_the_asked_keys_are_not_opened(opened: list[str]) -> None:
         job.insert(rows((name, 1, 1)))
         job.checkpoint()
     job.restore()
-    assert numbers(job.subtasks[0].state.by_key.rows_of(users("a"))) == [1]
+    assert numbers(job.subtasks[0].state.rows_of(users("a"))) == [1]
     assert opened == [job.paths()[1]]
 
 
@@ -258,7 +258,7 @@ def test_colliding_keys_are_told_apart(route_by: list[str] | None) -> None:
         )
         job.checkpoint()
     asked = pa.table({"user": [None, "a", "z"], "item": pa.array([None, 2, 2], pa.int32())})
-    found = job.subtasks[0].state.by_key.rows_of(asked)
+    found = job.subtasks[0].state.rows_of(asked)
     assert sorted(zip(found["__query"].to_pylist(), numbers(found), strict=True)) == [
         (0, 4),
         (0, 14),
@@ -283,7 +283,7 @@ def test_a_key_among_many_that_share_its_route_is_found_without_reading_the_othe
     )
     job.checkpoint()
     asked = pa.table({"user": ["busy"] * 2, "item": pa.array([4999, 7], pa.int32())})
-    found = job.subtasks[0].state.by_key.rows_of(asked, start=29)
+    found = job.subtasks[0].state.rows_of(asked, start=29)
     assert numbers(found) == [19996, 19997, 19998, 19999, 29, 30, 31]
 
 
@@ -319,12 +319,10 @@ def test_every_arrow_type_comes_back_as_it_was(tmp_path: Path) -> None:
     job.insert(given)
     job.checkpoint()
     job.restore()
-    found = job.subtasks[0].state.by_time.rows_between(None, None)
+    found = job.subtasks[0].state.rows_between(None, None)
     assert found.to_pylist() == [full, empty]
     assert found.schema.types == given.schema.types
-    assert job.subtasks[0].state.by_key.rows_of(pa.table({"id": [1]})).drop_columns(
-        "__query"
-    ).to_pylist() == [full]
+    assert job.subtasks[0].state.rows_of(pa.table({"id": [1]})).drop_columns("__query").to_pylist() == [full]
 
 
 def test_a_migration_that_changes_event_times_is_refused() -> None:
@@ -344,10 +342,10 @@ def test_a_migration_that_changes_event_times_is_refused() -> None:
 def test_many_small_batches_of_an_epoch_are_searched_as_few_runs(job: TimeKeyJob) -> None:
     state = job.subtasks[0].state
     for number in range(64):
-        state.by_key.insert(rows(("a", number, number)))
-        assert numbers(state.by_key.rows_of(users("a"), start=number)) == [number]
+        state.insert(rows(("a", number, number)))
+        assert numbers(state.rows_of(users("a"), start=number)) == [number]
     assert len(state._sorted) < 8
-    assert numbers(state.by_time.rows_between(None, None)) == list(range(64))
+    assert numbers(state.rows_between(None, None)) == list(range(64))
 
 
 def test_the_key_range_of_a_reference_decides_over_its_rows() -> None:

@@ -86,8 +86,8 @@ def test_rows_are_dead_from_the_start_of_the_epoch_whose_watermark_passed_them()
     job.insert(rows(("a", 1, 1), ("a", 2, 9), ("a", 3, 10)))
     job.checkpoint(20)
     state = job.subtasks[0].state
-    assert numbers(state.by_time.rows_between(None, None)) == [3]
-    assert numbers(state.by_key.rows_of(users("a"))) == [3]
+    assert numbers(state.rows_between(None, None)) == [3]
+    assert numbers(state.rows_of(users("a"))) == [3]
     assert (scanned(job), state.count(), state.min_time()) == ([3], 1, 10)
 
 
@@ -105,7 +105,7 @@ def test_rows_that_come_in_dead_are_not_written() -> None:
 def test_expired_rows_stay_dead_after_a_restart(job: TimeKeyJob) -> None:
     job.insert(rows(("a", 1, 10), ("a", 2, 20)))
     job.checkpoint()
-    job.subtasks[0].state.by_time.expire(15)
+    job.subtasks[0].state.expire(15)
     job.checkpoint()
     assert job.subtasks[0].files.expired_before_us == 15
     assert [file.valid_from_us for file in job.files()] == [15]
@@ -113,14 +113,14 @@ def test_expired_rows_stay_dead_after_a_restart(job: TimeKeyJob) -> None:
     assert scanned(job) == [2]
     job.insert(rows(("a", 3, 14), ("a", 4, 15)))
     assert scanned(job) == [2, 4]
-    job.subtasks[0].state.by_time.expire(12)
+    job.subtasks[0].state.expire(12)
     assert scanned(job) == [2, 4]
 
 
 def test_a_crash_forgets_an_expiry_that_was_not_stored(job: TimeKeyJob) -> None:
     job.insert(rows(("a", 1, 10)))
     job.checkpoint()
-    job.subtasks[0].state.by_time.expire(15)
+    job.subtasks[0].state.expire(15)
     assert scanned(job) == []
     job.restore()
     assert scanned(job) == [1]
@@ -146,14 +146,14 @@ def spread(job: TimeKeyJob) -> tuple[str, str]:
 def test_a_replicated_table_beside_it_leaves_each_subtask_its_own_floor() -> None:
     low, high = spread(TimeKeyJob(clicks(), parallelism=2))
     job = TableJob([clicks(), GlobalKeyedTable("settings", key=str, value=int)], parallelism=2)
-    job.managers[0].time_key("clicks").by_time.expire(40)
+    job.managers[0].time_key("clicks").expire(40)
     job.managers[1].global_keyed("settings").insert("limit", 7)
     job.checkpoint()
     job.restart()
     first, last = (manager.time_key("clicks") for manager in job.managers)
-    first.by_time.insert(rows((low, 1, 39), (low, 2, 40)))
-    last.by_time.insert(rows((high, 3, 39)))
-    found = [numbers(state.by_time.rows_between(None, None)) for state in (first, last)]
+    first.insert(rows((low, 1, 39), (low, 2, 40)))
+    last.insert(rows((high, 3, 39)))
+    found = [numbers(state.rows_between(None, None)) for state in (first, last)]
     limits = [manager.global_keyed("settings").get("limit") for manager in job.managers]
     job.close()
     assert (found, limits) == ([[2], [3]], [7, 7])
@@ -164,8 +164,8 @@ def test_subtasks_with_different_floors_become_one_without_loss_or_return() -> N
     low, high = spread(job)
     job.insert(rows((low, 1, 10), (low, 2, 50), (high, 3, 10), (high, 4, 50)))
     job.checkpoint()
-    job.subtasks[0].state.by_time.expire(40)
-    job.subtasks[1].state.by_time.expire(5)
+    job.subtasks[0].state.expire(40)
+    job.subtasks[1].state.expire(5)
     job.checkpoint()
     job.restore(parallelism=1)
     only = job.subtasks[0]
@@ -246,7 +246,7 @@ def test_a_merge_does_not_bring_back_what_died_before_subtasks_were_joined() -> 
         job.insert(rows((low, number, 10), (low, number + 10, 50), (high, number + 20, 10)))
         job.checkpoint()
     merge = job.compact(0)
-    job.subtasks[0].state.by_time.expire(40)
+    job.subtasks[0].state.expire(40)
     job.checkpoint()
     job.restore(parallelism=1)
     assert merge.merged[0].path in job.paths()
@@ -285,9 +285,7 @@ def test_a_merge_of_a_busy_key_is_done_in_small_pieces() -> None:
     parts = []
     for begin in (0, 1, 2):
         state = TimeKeyJob(clicks()).subtasks[0].state
-        state.by_time.insert(
-            rows(*(("busy" if n % 5 else f"user-{n}", n, n % 700) for n in range(begin, 3000, 3)))
-        )
+        state.insert(rows(*(("busy" if n % 5 else f"user-{n}", n, n % 700) for n in range(begin, 3000, 3))))
         parts.append((merge_time_runs(state._unsorted_runs(), layout), TimeSpan(first_us=100)))
     pieces = list(merge_time_slices(parts, layout, rows_max=100))
     whole = pa.concat_tables([piece.rows for piece in pieces])
@@ -334,7 +332,7 @@ def test_a_migration_that_makes_another_column_the_event_time_is_refused(
 ) -> None:
     job = TableJob([by_time("ts", 1)])
     time, seen = (pa.array([second], pa.timestamp("us", tz="UTC")) for second in (10, 20))
-    job.managers[0].time_key("clicks").by_time.insert(pa.table({"user": ["a"], "ts": time, "seen": seen}))
+    job.managers[0].time_key("clicks").insert(pa.table({"user": ["a"], "ts": time, "seen": seen}))
     job.checkpoint()
     stored = job.backend.load_checkpoint_metadata("job")
     report = dry_run([newer], stored, "op", job.backend.objects("job"))
@@ -363,5 +361,5 @@ def test_rows_of_an_older_version_are_migrated_when_read_and_rewritten_by_compac
     merge = job.compact(0)
     assert [file.state_version for file in merge.merged] == [2]
     job.restore()
-    found = job.subtasks[0].state.by_key.rows_of(users("a"), start=2)
+    found = job.subtasks[0].state.rows_of(users("a"), start=2)
     assert found.column("number").to_pylist() == [2]
