@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
-from lakestate.errors import InvalidInputError
+from lakestate.errors import ConflictError, InvalidInputError
 from lakestate.observability.progress import EpochProgress
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import Operator, state_tables
@@ -182,7 +182,11 @@ class OperatorHarness:
             return EpochResult(tuple(reports), (reached,), rows={_SOURCE: count})
 
         outcome = self._driver.run_epoch(self._driver.next_epoch(), run, then_stop=then_stop)
-        assert isinstance(outcome, EpochFinished)
+        if not isinstance(outcome, EpochFinished):
+            raise ConflictError(
+                "another driver published an epoch of the harness's job",
+                action="give each harness a backend of its own",
+            )
         self.progress = outcome.progress
         return pa.Table.from_batches(output, schema=self._operator.output_schema or pa.schema([]))
 

@@ -116,8 +116,9 @@ class CheckpointTree:
             audit.add_flaw(ref.path, flaw)
         for table in metadata.tables:
             config = metadata.config(table.table)
-            for file in table.files if config is not None else ():
-                assert config is not None
+            if config is None:
+                continue
+            for file in table.files:
                 self._add_file(ref.path, ReferencedFile(_whole(file), config, metadata.operator_id))
         files = [file for table in metadata.tables for file in table.files]
         return _MetadataFacts(

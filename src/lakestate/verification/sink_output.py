@@ -111,11 +111,10 @@ class SinkOutput:
             case LocalResumePoint(temporary=temporary, position=position, crc32=crc32):
                 # Bytes after the position were written by a failed attempt and do not count.
                 yield from self._hidden_findings(temporary, position, crc32)
-            case UploadResumePoint(token=None):
-                return
-            case UploadResumePoint(token=token, parts=parts):
-                assert token is not None
+            case UploadResumePoint(token=str(token), parts=parts):
                 yield from self._upload_findings(UploadId(path, token), parts)
+            case UploadResumePoint():
+                return
             case _:
                 assert_never(resume_point)
 
@@ -145,7 +144,8 @@ class SinkOutput:
 
     def _upload_findings(self, upload: UploadId, parts: Sequence[Part]) -> Iterator[Finding]:
         output = self.sink.output
-        assert not isinstance(output, LocalOutput), "an upload is to an object store"
+        if isinstance(output, LocalOutput):
+            raise self._wrong_sink_error("an upload to an object store")
         try:
             there = {part.number: Part.of(part) for part in output.uploads.list_parts(upload)}
         except OUTPUT_ERRORS as error:
@@ -163,7 +163,8 @@ class SinkOutput:
         self, temporary: str, size_bytes: int, crc32: int | None, *, exactly: bool = False
     ) -> Iterator[Finding]:
         output = self.sink.output
-        assert isinstance(output, LocalOutput), "a hidden file is in a directory"
+        if not isinstance(output, LocalOutput):
+            raise self._wrong_sink_error("a hidden file in a directory")
         name = f"{output.root}/{OPEN_FOLDER}/{temporary}"
         size = output.size_bytes(temporary)
         found = output.checksum(temporary, size_bytes)
@@ -179,6 +180,15 @@ class SinkOutput:
     @property
     def _consequence(self) -> str:
         return f"output that was started before epoch {self.epoch} cannot be finished"
+
+    def _wrong_sink_error(self, found: str) -> InvalidInputError:
+        return InvalidInputError(
+            "the state is of a sink with another kind of destination",
+            object_name=f"sink {self.sink_id}",
+            found=found,
+            expected=f"output in {self.sink.url}",
+            action="pass the sink as the job declares it",
+        )
 
     def _error_finding(self, error: LakestateError, path: str) -> Finding:
         problem = Problem.MISSING if isinstance(error, NotFoundError) else Problem.UNREADABLE

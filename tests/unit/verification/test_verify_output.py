@@ -120,6 +120,16 @@ def test_a_sink_that_the_job_does_not_have_is_refused(job: CorruptionJob) -> Non
         ls.verify(job.backend, JOB, sinks={"other": job.sinks["out"]})
 
 
+@pytest.mark.parametrize(("sink_id", "other"), [("out", "local"), ("local", "out")])
+def test_a_sink_with_another_kind_of_destination_is_named(
+    job: CorruptionJob, sink_id: str, other: str
+) -> None:
+    report = ls.verify(job.backend, JOB, sinks={sink_id: job.sinks[other]})
+    [finding] = report.findings
+    assert (finding.object_name, finding.problem) == (f"sink {sink_id}", Problem.UNREADABLE)
+    assert finding.found == "the state is of a sink with another kind of destination"
+
+
 def test_the_state_of_a_sink_that_cannot_be_used_is_named(
     job: CorruptionJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

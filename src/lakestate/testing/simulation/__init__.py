@@ -8,7 +8,17 @@ docs/reliability.md.
 
 from lakestate.testing.simulation.faults import FaultKind, FaultRates
 from lakestate.testing.simulation.job import SimulatedJob
+from lakestate.testing.simulation.promises import BrokenPromiseError, Promise
 from lakestate.testing.simulation.run import RunResult, run_seed
 from lakestate.testing.simulation.scenario import Scenario
 
-__all__ = ["FaultKind", "FaultRates", "RunResult", "Scenario", "SimulatedJob", "run_seed"]
+__all__ = [
+    "BrokenPromiseError",
+    "FaultKind",
+    "FaultRates",
+    "Promise",
+    "RunResult",
+    "Scenario",
+    "SimulatedJob",
+    "run_seed",
+]

@@ -94,8 +94,8 @@ class Sweep:
     def __str__(self) -> str:
         faults = {name: self.counts[name] for name in sorted(self.counts) if name in _FAULTS}
         others = {name: self.counts[name] for name in sorted(self.counts) if name not in _FAULTS}
-        told = [", ".join(f"{name} {count:,}" for name, count in each.items()) for each in (faults, others)]
-        return f"{self.summary}\n  faults: {told[0]}\n  and: {told[1]}"
+        lines = [", ".join(f"{name} {count:,}" for name, count in each.items()) for each in (faults, others)]
+        return f"{self.summary}\n  faults: {lines[0]}\n  and: {lines[1]}"
 
 
 class Journal:

@@ -1,1 +1,4 @@
-"""What must hold during a run and at its end, checked independently of the code under test."""
+"""What must hold during a run and at its end, checked independently of the code under test.
+
+Private to the simulator: other packages import `lakestate.testing.simulation`.
+"""

@@ -233,9 +233,8 @@ class Monitor:
             self._world.fail(Promise.FENCED_CHANGES_NOTHING, found)
 
     def _on_publish(self, name: ObjectName, data: bytes) -> None:
-        assert name.epoch is not None
         epoch = name.epoch
-        if epoch < self.oldest:
+        if epoch is None or epoch < self.oldest:
             # From a driver that stalled for hours. The record is void, and the driver must not commit.
             return
         record = self._objects.decode_epoch_record(epoch, data)

@@ -1,1 +1,4 @@
-"""The simulated cluster: who acts, in which order, in which process, and on which host."""
+"""The simulated cluster: who acts, in which order, in which process, and on which host.
+
+Private to the simulator: other packages import `lakestate.testing.simulation`.
+"""

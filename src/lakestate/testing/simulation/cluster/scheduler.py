@@ -62,7 +62,7 @@ class Actor:
                 self.result = self._body()
         except SimulationOver:
             pass
-        except (Exception, SimulatedCrash) as error:  # noqa: BLE001 - whoever waits for the actor judges it
+        except (Exception, SimulatedCrash) as error:  # noqa: BLE001 - raised or checked by the actor that waits for it
             self.error = error
         finally:
             self.done = True
@@ -86,7 +86,8 @@ class Scheduler:
     @property
     def current(self) -> Actor:
         """The actor whose turn it is."""
-        assert self._current is not None
+        if self._current is None:
+            raise RuntimeError("no actor is running")
         return self._current
 
     def spawn(self, name: str, body: Callable[[], Any]) -> Actor:
