@@ -188,7 +188,7 @@ STATE = writer_state()
 
 @st.composite
 def hostile_states(draw: st.DrawFn) -> WriterState:
-    """What a writer goes on from, with numbers or pieces that are not what they were."""
+    """The state that a writer continues from, with changed numbers or pieces."""
     numbers = {
         name: draw(st.sampled_from(NUMBERS))
         for name in ("start", "row_count", "encoded_row_bytes", "next_piece")

@@ -1,6 +1,6 @@
 """Ways to break the protocol on purpose, so that the tests themselves can be tested.
 
-Each is a small lie in one place of the code under test. A simulator that does not notice is worth nothing.
+Each changes the code under test in one place. The simulator must notice every one of them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _AGES: dict[str, int] = {}
 
 @dataclass(frozen=True)
 class Mutation:
-    """One lie."""
+    """One deliberate bug."""
 
     name: str
     apply: Callable[[Patch], None]
@@ -357,7 +357,7 @@ def harsh(seed: int) -> Scenario:
 
 
 def seeds_to_find(mutation: Mutation, first: int = 0) -> tuple[int, str] | None:
-    """How many seeds it takes until the lie is noticed, and what was noticed; None if it is not."""
+    """How many seeds it takes to notice the mutation, and the broken promise; None if it goes unnoticed."""
     with pytest.MonkeyPatch.context() as patch:
         mutation.apply(patch)
         for number in range(mutation.seeds_max):

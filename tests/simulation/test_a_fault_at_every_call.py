@@ -2,7 +2,7 @@
 
 First the history runs without faults, to learn its calls. Then it runs once per call and fault; a
 new driver takes over, finishes, and the promises must hold. Last, the driver does not die but
-sleeps at the call while another one does everything, and then goes on as if nothing had happened.
+sleeps at the call while another one does everything, and then continues as if nothing had happened.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ def test_a_failure_that_is_not_seen_again_is_shown_as_it_was(failures: int) -> N
 
 
 class Dropping(Totals):
-    """Loses the fifth row, whatever happens."""
+    """Always loses the fifth row."""
 
     def process_batch(self, batch, ctx):
         yield from super().process_batch(batch.filter(pc.not_equal(batch["amount"], 4.0)), ctx)

@@ -116,7 +116,7 @@ def test_a_seed_always_makes_the_same_history() -> None:
 
 
 def test_older_code_that_overslept_may_refuse_state_of_newer_code() -> None:
-    """It claims the job from a driver that has upgraded the state; the next start goes on."""
+    """It claims the job from a driver that has upgraded the state; the next start continues."""
     assert run_seed(10816).violation is None
 
 
@@ -132,21 +132,21 @@ def test_a_script_of_faults_repeats_exactly_those() -> None:
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "mutate",
     [
         pytest.param(forget_an_interrupted_commit, marks=pytest.mark.full),
         ignore_a_superseded_attempt,
     ],
 )
 def test_a_failure_is_made_small_and_its_command_replays_it(
-    lie: Callable[[Patch], None],
+    mutate: Callable[[Patch], None],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # The command makes the loggers silent; said here, they are not silent for the tests after this one.
     caplog.set_level(logging.CRITICAL, "lakestate")
-    lie(monkeypatch)
+    mutate(monkeypatch)
     seed = next(seed for seed in count() if run_seed(seed, scenario=harsh(seed)).violation is not None)
     failure = shrink(seed, harsh(seed))
     assert len(failure.script) <= 3

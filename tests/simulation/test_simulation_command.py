@@ -256,7 +256,7 @@ class TestTold:
     ) -> None:
         failing = crashes_after_epochs()
         forget_an_interrupted_commit(monkeypatch)
-        # Processes of their own would not have the lie.
+        # Other processes would not have the mutation.
         monkeypatch.setattr(__main__, "sweep", lambda tasks, **_: run_tasks(list(tasks)))
         monkeypatch.setattr(__main__, "single_faults", lambda _: iter(failing))
         assert main(["exhaustive"]) == 1

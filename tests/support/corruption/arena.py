@@ -1,4 +1,4 @@
-"""What of a job can be damaged, and how that is done and undone."""
+"""The objects of a job that can be damaged, and how to damage and restore them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A small whole job to be damaged: two operators, every table type, two sinks with open files, tags.
+"""A small but complete job to damage: two operators, every table type, two sinks with open files, tags.
 
-It is run once, by the real driver over real stores; what it left is kept as a `World`, which can be
-put back as often as wanted. What its state and output must be is a function of the rows alone.
+The real driver runs it once over real stores. What it wrote is kept as a `World`, which can be put
+back any number of times. The expected state and output are a function of the rows alone.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class CorruptionJob:
         }
 
     def driver(self, backend: ls.ParquetBackend | None = None, *, commits: bool = True) -> JobDriver:
-        """A driver, not started. Without `commits` it dies before it commits anything."""
+        """A driver, not started. Without `commits` it crashes before it commits anything."""
         sinks = self.sinks
         committers = {name: sink_committer(sink) if commits else _crash for name, sink in sinks.items()}
         return JobDriver(

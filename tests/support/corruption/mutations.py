@@ -1,4 +1,4 @@
-"""Ways in which an object stops being what was written: seeded, and never the original."""
+"""Seeded ways to damage an object. The result never equals the original."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Hostile bytes: valid ones with something wrong, found by chance or made with knowledge of the format.
+"""Hostile bytes: valid ones with changes, made at random or with knowledge of the format.
 
-What decodes bytes from storage gets them from here, and may do two things only: return a value, or
-raise an error of our own tree, soon and in little memory. It runs nothing, and writes nothing outside
-of its root. `decodes_or_refuses` is that promise.
+Code that decodes bytes from storage must return a value or raise an error of `lakestate.errors`, soon
+and in little memory. It must not run code, or write outside of its root. `decodes_or_refuses` checks
+that.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def decodes_or_refuses(decode: Callable[[], Any], root: Path | None = None) -> A
 def peak_bytes() -> int:
     """The most memory that this process has had since `forget_peak`; where there is no /proc, ever.
 
-    Not `ru_maxrss` alone: that of a process begins with that of whoever started it.
+    Not `ru_maxrss` alone: it starts with the value of the parent process.
     """
     try:
         status = Path("/proc/self/status").read_text()
@@ -97,7 +97,7 @@ RUNS = {
     "subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn",
     "pty.spawn", "socket.connect", "socket.bind",
 }  # fmt: skip
-"""Audit events of whatever runs code or reaches out."""
+"""Audit events of running code and of connecting to other processes."""
 
 CHANGES = {
     "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "shutil.rmtree",
@@ -146,7 +146,7 @@ def _is_forbidden(event: str, arguments: tuple[Any, ...]) -> bool:
 
 
 def _is_outside(path: object) -> bool:
-    """True for a path that is not below the root. What is no path was opened before."""
+    """True for a path that is not below the root. What is not a path was opened before."""
     if not isinstance(path, str | bytes | os.PathLike):
         return False
     real = os.path.realpath(os.fsdecode(path))

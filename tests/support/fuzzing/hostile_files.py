@@ -2,9 +2,9 @@
 
     python -m tests.support.fuzzing.hostile_files parquet 17 10 /tmp/folder
 
-Native code reads these files, and a bug in it would end the process: whoever started this one sees
-that, and finds the file that did it in the folder. Whatever runs code or writes elsewhere than in the
-folder ends it too. Ends with a line that says what was tried.
+Native code reads these files, and a bug in it would end the process. The caller sees
+that, and finds the file that did it in the folder. The process also ends if decoding runs code or
+writes outside of the folder. The last line of output says what was tried.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _cached_bytes(rows: pa.Table) -> bytes:
 
 
 def _forged(file: FileRef, data: bytes) -> FileRef:
-    """The reference that vouches for other bytes, as whoever can write to the store could make it."""
+    """A reference with a matching checksum for other bytes, as an attacker could write it."""
     blocks = tuple(
         replace(block, checksum=xxhash.xxh3_64_intdigest(data[block.start : block.start + block.length]))
         for block in file.blocks

@@ -1,4 +1,4 @@
-"""A pipeline on a real S3 server whose processes are killed at random, and what must come of it.
+"""A pipeline on a real S3 server whose processes are killed at random, and the expected result.
 
 One `ProcessSoak` is one job from its first row to its last: drivers with their JVM and Python workers
 are killed −9, so are single Python workers, and so is the S3 server, which comes back on the same data.
@@ -44,7 +44,7 @@ EPOCH_S = 1.2
 OUTAGE_S = 9.0
 """A long outage; drivers give up after 6 s without an answer to one call."""
 LAST_EPOCHS = 3
-"""Epochs of the last driver, which nobody kills."""
+"""Epochs of the last driver, which is not killed."""
 
 QUICK = RetryPolicy(deadline_ms=500, attempt_timeout_ms=500)
 _ENDED_BY = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception))\b", re.MULTILINE)
@@ -99,7 +99,7 @@ def _named(kills: Counter[Victim]) -> list[tuple[Victim, int]]:
 
 
 class ProcessSoak:
-    """One job that is killed again and again. Call `close` whatever happens."""
+    """One job that is killed again and again. Always call `close`."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.report = SoakReport(seed)
@@ -108,7 +108,7 @@ class ProcessSoak:
         self._server = S3Server()
         self._server.start()
         self._config = self._server.store_config(f"soak-{seed}")
-        # Small deadlines: whoever looks must be told soon that the server is away.
+        # Short deadlines, so that a check fails soon while the server is down.
         self._store = open_store(StoreConfig(self._config.url, self._config.options, QUICK))
         self._driver: Session | None = None
         self._drivers: list[Session] = []
@@ -137,14 +137,14 @@ class ProcessSoak:
         return time.monotonic() - self._started_s
 
     def _note(self, what: str) -> None:
-        """What happened, for whoever has to understand a failure."""
+        """Record an event, to explain a failure."""
         self.report.trace.append(f"{self._seconds():7.2f} s, epoch {self._seen}: {what}")
 
     def _kill_one(self) -> None:
         victim = self._choose.choices(list(SHARES), weights=list(SHARES.values()))[0]
         if self._driver is None:
             self._start()
-        # Every tenth time nobody waits for the job to get anywhere after the last kill.
+        # Every tenth kill does not wait for progress after the last one.
         if self._choose.random() > 0.1:
             self._progresses(self._choose.randint(1, 2))
         self._await_moment()
@@ -188,7 +188,7 @@ class ProcessSoak:
             self._sleep(0.01)
 
     def _kill_server(self) -> None:
-        """Kill the server; in some outages the driver dies too, and some are long."""
+        """Kill the server; in some outages the driver is killed too, and some are long."""
         self._server.kill()
         self.report.kills[Victim.SERVER] += 1
         if self._choose.random() < 0.2:

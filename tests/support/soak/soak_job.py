@@ -1,6 +1,6 @@
 """The driver of the soak: endless generated bids → totals per bidder → Parquet, all on S3.
 
-Run as a module it goes on until it is killed; with `--rows` it reads up to that row, closes its files
+Run as a module it continues until it is killed; with `--rows` it reads up to that row, closes its files
 and ends. Where the store is, with its credentials, comes in the environment.
 """
 

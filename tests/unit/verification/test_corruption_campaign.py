@@ -1,7 +1,7 @@
-"""A whole job, damaged a thousand times: each time it is named, or it is harmless, and never a wrong row.
+"""A job is damaged a thousand times: the damage is named or harmless, and never gives a wrong row.
 
-For every mutation: `verify` names the object; restoring an epoch that needs it gives exactly the
-oracle's rows or an error of ours that names it; so does going on with the job, sinks included.
+For every mutation, `verify` names the object; restoring an epoch that needs it gives exactly the
+oracle's rows or an error that names it; and so does continuing the job with its sinks.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Campaign:
         mutation, done = damage(rng, arena.original(target))
         damaged = arena.apply(target, done)
         try:
-            self._judge(rng, arena, damaged, mutation, _go_on_share(target))
+            self._judge(rng, arena, damaged, mutation, _continue_share(target))
         except Exception as error:
             told = f"{mutation} of {target.kind} {target.path} in epochs up to {arena.newest}"
             raise AssertionError(f"seed {seed}: {told}: {error}") from error
@@ -84,7 +84,7 @@ class Campaign:
             arena.put_back(damaged)
 
     def strike_at(self, arena: Arena, target: Target, mutation: str, data: bytes | None) -> None:
-        """This damage and no other; the job goes on from it."""
+        """Strike with this damage only; the job continues from it."""
         arena.job.put_back(arena.world)
         self._last = arena
         damaged = arena.apply(target, Damage(data))
@@ -151,8 +151,8 @@ class Campaign:
         return None
 
 
-def _go_on_share(target: Target) -> float:
-    """How often to go on with the job as well: it takes most of the time, and tells most about sinks."""
+def _continue_share(target: Target) -> float:
+    """How often to continue the job as well: it takes most of the time, and shows most about sinks."""
     if target.place != "state" or target.kind == "run of a sink":
         return 0.5
     if target.kind == "epoch record":

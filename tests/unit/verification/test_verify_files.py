@@ -1,4 +1,4 @@
-"""One data file against its reference: every lie is found, and large files are read in pieces."""
+"""One data file against its reference: every contradiction is found, and large files are read in pieces."""
 
 from __future__ import annotations
 
@@ -65,23 +65,23 @@ def test_a_file_that_is_what_its_reference_says_is_right(stored: Stored) -> None
 
 def test_a_file_with_other_rows_than_its_reference_says_is_named(stored: Stored) -> None:
     file, config, context = stored
-    lies = [replace(file, row_count=11), replace(file, removed_count=1)]
+    wrong = [replace(file, row_count=11), replace(file, removed_count=1)]
     if file.keys is not None:
-        lies.append(replace(file, keys=replace(file.keys, first=file.keys.first - 1)))
+        wrong.append(replace(file, keys=replace(file.keys, first=file.keys.first - 1)))
     if file.times is not None:
-        lies.append(replace(file, times=TimeRange(0, 10)))
-    for lie in lies:
+        wrong.append(replace(file, times=TimeRange(0, 10)))
+    for each in wrong:
         with pytest.raises(ls.CorruptionError, match=file.path):
-            check_data_file(lie, config, context)
+            check_data_file(each, config, context)
 
 
 def test_a_file_of_another_state_version_is_checked_as_far_as_that_goes(stored: Stored) -> None:
     file, config, context = stored
     newer = replace(config, state_version=2)
     check_data_file(file, newer, context)
-    for lie in (replace(file, state_version=3), replace(file, row_count=9)):
+    for each in (replace(file, state_version=3), replace(file, row_count=9)):
         with pytest.raises(ls.CorruptionError, match=file.path):
-            check_data_file(lie, newer, context)
+            check_data_file(each, newer, context)
 
 
 def large_file(monkeypatch: pytest.MonkeyPatch) -> tuple[TableJob, FileRef, TableConfig, TableContext]:

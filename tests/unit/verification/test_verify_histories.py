@@ -16,7 +16,7 @@ from lakestate.verification import VerificationReport
 SEEDS = 20
 
 
-def test_no_history_makes_a_false_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_without_damage_verifies_as_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[tuple[World, VerificationReport]] = []
     check_the_end = run.check_final_state
 
