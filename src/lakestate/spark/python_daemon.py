@@ -13,7 +13,22 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-IMPORTED = ("pyspark.worker", "pandas", "pyarrow.parquet", "lakestate.spark.tasks.stage_task")
+IMPORTED = (
+    "pyspark.worker",
+    "pandas",
+    "pyarrow.pandas_compat",
+    "pyarrow.parquet",
+    "lakestate.coordinator.parquet_backend",
+    "lakestate.runtime.sink_step",
+    "lakestate.sinks.formats.json_lines.sink",
+    "lakestate.sinks.formats.parquet.sink",
+    "lakestate.spark.tasks.stage_task",
+    "lakestate.storage.local.store",
+    "lakestate.storage.multipart.local",
+    "lakestate.tables.global_keyed.table",
+    "lakestate.tables.keyed.table",
+    "lakestate.tables.time_key.table",
+)
 
 if __name__ == "__main__":
     for name in IMPORTED:

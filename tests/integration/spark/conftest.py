@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import SparkSession
 from tests.support.repository import ROOT
-from tests.support.spark.pipeline_process import QUICK_SPARK, TEST_RUN
+from tests.support.spark.pipeline_process import QUICK_SPARK, TEST_PYTHON_DAEMON, TEST_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         SparkSession.builder.appName("lakestate tests")
         .master("local[2,4]")
         .config(map=QUICK_SPARK)
+        .config("spark.python.daemon.module", TEST_PYTHON_DAEMON)
+        .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))

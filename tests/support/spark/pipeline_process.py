@@ -26,6 +26,7 @@ POLL_S = 0.005
 JOB = "totals"
 RUN, FINISH = "run", "finish"
 PYTHON_DAEMON = "lakestate.spark.python_daemon"
+TEST_PYTHON_DAEMON = "tests.support.spark.python_daemon"
 TEST_RUN = "LAKESTATE_TEST_RUN"
 """The variable that says which process started Spark."""
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -39,6 +40,8 @@ QUICK_SPARK = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": QUICK_JVM,
     "spark.sql.session.timeZone": "UTC",
+    # As in the session of a query: Spark starts another Python daemon where this setting differs.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # Compiling a plan takes longer than a few hundred rows through an interpreter.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -134,7 +137,7 @@ def _command_of(pid: int) -> Sequence[str]:
 
 def is_python_worker(pid: int) -> bool:
     """Whether this is Spark's Python daemon or one of its workers."""
-    return bool({"pyspark.daemon", PYTHON_DAEMON} & set(_command_of(pid)))
+    return bool({"pyspark.daemon", PYTHON_DAEMON, TEST_PYTHON_DAEMON} & set(_command_of(pid)))
 
 
 def own_python_workers() -> list[int]:
