@@ -50,25 +50,37 @@ def check(total: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
         pytest.fail(f"{len(total.failed)} runs broke a promise:\n{some}\n{told}", pytrace=False)
 
 
+OFTEN = {fault.name.lower() for fault in FaultKind} | DECISIONS - {"parts lost"}
+OFTEN |= {
+    "rescaled",
+    "upgraded",
+    "merges",
+    "epochs collected",
+    "tags",
+    "drivers fenced",
+    "further pages",
+    "reads",
+}
+SELDOM = {"parts lost", "caches lost", "refused for a lost part"}
+"""Too seldom for a share of the histories to meet each of them for certain."""
+
+
 @pytest.mark.alone
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize(
-    "seeds",
+    ("seeds", "met"),
     [
-        pytest.param(range(SEEDS_SHARE), id="some"),
-        pytest.param(range(SEEDS_SHARE, SEEDS), id="others", marks=pytest.mark.full),
+        pytest.param(range(SEEDS_SHARE), OFTEN, id="some"),
+        pytest.param(range(SEEDS_SHARE, SEEDS), OFTEN | SELDOM, id="others", marks=pytest.mark.full),
     ],
 )
 def test_no_promise_is_broken_in_a_thousand_histories(
-    seeds: range, capsys: pytest.CaptureFixture[str]
+    seeds: range, met: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     total = sweep(map(Task, seeds))
     check(total, capsys)
     assert total.runs == len(seeds)
-    survived = {name for name, times in total.counts.items() if times}
-    assert {fault.name.lower() for fault in FaultKind} | DECISIONS <= survived
-    assert {"rescaled", "upgraded", "merges", "epochs collected", "tags", "drivers fenced"} <= survived
-    assert {"caches lost", "further pages", "refused for a lost part", "reads"} <= survived
+    assert met <= {name for name, times in total.counts.items() if times}
 
 
 CRASHES_AND_LOST_ANSWERS = (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER, FaultKind.ANSWER_LOST)
