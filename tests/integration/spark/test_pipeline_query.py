@@ -210,11 +210,11 @@ class TestCommits:
         commits: list[int] = []
         commit = FileCommitter.commit
 
-        def failing(self: Any, job_id: str, epoch: Any, pre_commits: Any) -> None:
-            commits.append(int(epoch))
+        def failing(self: Any, permit: Any, pre_commits: Any) -> None:
+            commits.append(int(permit.epoch))
             if len(commits) == 1:
                 raise ls.StorageUnavailableError("the output is not reachable")
-            commit(self, job_id, epoch, pre_commits)
+            commit(self, permit, pre_commits)
 
         monkeypatch.setattr(FileCommitter, "commit", failing)
         query = job.pipeline(roll=ls.Roll(bytes=1, interval=None)).start()
