@@ -7,6 +7,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ import pytest
 from tests.support.spark.pipelines import run_available, write_input
 
 import lakestate as ls
-from lakestate.sinks import EventTime
+from lakestate.sinks import EventTime, WriterState
+from lakestate.sinks.formats import registry
 from lakestate.storage import open_store
 
 pytest.importorskip("pyspark")
@@ -211,6 +213,37 @@ def test_json_lines_by_hour_of_event_time(spark: SparkSession, tmp_path: Path) -
     rows = spark.read.json(str(tmp_path / "out")).collect()
     assert sorted((row.n, row.hour) for row in rows) == [(n, n // 60) for n in range(80)]
     assert {field for row in rows for field in row.asDict()} == {"n", "hour"}
+
+
+def test_a_format_of_the_users_program_is_written_by_sparks_processes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class LinesWriter(ls.AppendingWriter):
+        def encode_rows(self, batch: pa.RecordBatch) -> bytes:
+            return "".join(f"{n}\n" for n in batch["n"].to_pylist()).encode()
+
+    @dataclass(frozen=True)
+    class Lines(ls.FileFormat):
+        name = "lines"
+
+        @property
+        def extension(self) -> str:
+            return "lines"
+
+        def open_writer(self, schema: pa.Schema, state: WriterState | None) -> LinesWriter:
+            return LinesWriter(schema, state)
+
+    monkeypatch.setattr(registry, "_formats", dict(registry._formats))
+    ls.register_file_format(Lines)
+    query = Query(spark, tmp_path, format="lines", partitionBy="country")
+    query.feed(2)
+    query.run()
+    query.feed(1)
+    query.run()
+    query.finish()
+    files = (tmp_path / "out").glob("country=*/part-*.lines")
+    found = sorted(int(line) for file in files for line in file.read_text().splitlines())
+    assert found == [row["n"] for row in query.expected()]
 
 
 def test_rows_of_one_partition_meet_in_one_file(spark: SparkSession, tmp_path: Path) -> None:

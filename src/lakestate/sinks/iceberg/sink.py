@@ -77,7 +77,7 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
                 "the table has another partition spec",
                 object_name=self.table,
                 found=", ".join(f"{transform}({column or 'dropped'})" for column, transform in found)
-                or "not at all",
+                or "no partition field",
                 expected=", ".join(self.partition_by),
                 action="leave partition_by out to use the table's, or change the table",
             )
