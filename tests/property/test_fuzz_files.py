@@ -33,7 +33,7 @@ SECONDS = 4
 ROWS = 20_000_000
 
 
-def fuzzed(kind: str, seed: int, seconds: float, folder: Path) -> str:
+def run_fuzzer(kind: str, seed: int, seconds: float, folder: Path) -> str:
     """Run the fuzzer; its last line. What ended it otherwise is a failure, and names its seed."""
     command = [
         sys.executable,
@@ -60,7 +60,7 @@ def test_hostile_files_do_not_end_the_process_nor_take_its_memory(
     soak = pytestconfig.getoption("--soak")
     seconds = float(os.environ.get("SOAK_MINUTES", "10")) * 60 if soak else SECONDS
     seed = random.SystemRandom().randrange(10**9) if soak else SEED
-    told = fuzzed(kind, seed, seconds, tmp_path)
+    told = run_fuzzer(kind, seed, seconds, tmp_path)
     if soak:
         with capsys.disabled():
             print(f"\n{told}")

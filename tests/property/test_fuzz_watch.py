@@ -86,7 +86,7 @@ def test_what_reads_hostile_files_is_watched_as_well(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(fuzz_files, "parquet_case", lambda target, choose: lambda: b"anything")
     with pytest.raises(AssertionError, match=r"what nothing that reads may do: pickle\.find_class"):
-        fuzz_files.tried(Planted(), "parquet", random.Random(0), tmp_path)  # type: ignore[arg-type]
+        fuzz_files.try_case(Planted(), "parquet", random.Random(0), tmp_path)  # type: ignore[arg-type]
 
 
 def test_files_may_be_read_anywhere_written_below_the_root_and_modules_imported(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ class CorruptionJob:
                 reports.append(run.report)
         return EpochResult(tuple(reports), (SourceOffsets(SOURCE, str(stop)),), rows={SOURCE: stop - first})
 
-    def restored(
+    def restore_state(
         self,
         epoch: Epoch,
         parallelism: int,
@@ -290,11 +290,11 @@ class CorruptionJob:
         return [file for file in files if file.parent.name not in skipped]
 
 
-def built(folder: Path) -> tuple[CorruptionJob, World, World]:
+def build_job(folder: Path) -> tuple[CorruptionJob, World, World]:
     """The job, with two worlds: one with open files, one whose last commit was cut short."""
     job, upto = CorruptionJob(folder), {}
     changing: dict[str, list[bytes]] = {}
-    driver = _started(job)
+    driver = _start_driver(job)
     for number in range(1, EPOCHS + 1):
         job.run_epoch(driver)
         assert driver.parent is not None
@@ -303,9 +303,9 @@ def built(folder: Path) -> tuple[CorruptionJob, World, World]:
         _remember(job, changing)
         if number in (2, 3):
             job.die_in_epoch(driver)
-            driver = _started(job)
+            driver = _start_driver(job)
     running = job.snapshot(_retained(job, upto), _earlier(job, changing))
-    driver = _started(job, commits=False)
+    driver = _start_driver(job, commits=False)
     try:
         job.run_epoch(driver, then_stop=True)
     except SimulatedCrash:
@@ -314,7 +314,7 @@ def built(folder: Path) -> tuple[CorruptionJob, World, World]:
     return job, running, interrupted
 
 
-def _started(job: CorruptionJob, *, commits: bool = True) -> JobDriver:
+def _start_driver(job: CorruptionJob, *, commits: bool = True) -> JobDriver:
     driver = job.driver(commits=commits)
     driver.start()
     return driver

@@ -60,7 +60,7 @@ def decodes_or_refuses(decode: Callable[[], Any], root: Path | None = None) -> A
     before_bytes = peak_bytes()
     started_s = time.perf_counter()
     try:
-        with watched(root):
+        with watch_audit_events(root):
             return decode()
     except LakestateError as refusal:
         TRIED["refused"] += 1
@@ -114,7 +114,7 @@ _root: str | None = None
 
 
 @contextmanager
-def watched(root: Path | None = None) -> Iterator[None]:
+def watch_audit_events(root: Path | None = None) -> Iterator[None]:
     """Fails if what is done inside runs code, reaches out, or changes files that are not below `root`.
 
     Each is stopped as well, and told at the end even if the error was swallowed. Native code is not seen.

@@ -22,7 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
-from tests.support.fuzzing.hostile_bytes import peak_bytes, watched
+from tests.support.fuzzing.hostile_bytes import peak_bytes, watch_audit_events
 from tests.support.fuzzing.thrift_mutation import with_changed_footer, with_changed_page_header
 from tests.support.jobs.table_job import TableJob
 
@@ -74,7 +74,7 @@ class Target:
     def open_parquet(self, data: bytes, choose: random.Random) -> None:
         """The whole file, or some of its row groups, under checksums that are right."""
         self.objects.store.put(self.objects.store_path(self.file.path), data)
-        forged = _forged(self.file, data)
+        forged = _forge_reference(self.file, data)
         if choose.random() < 0.5:
             blocks = self.file.blocks
             keys = KeyRange(blocks[1].keys.first, blocks[2].keys.last)
@@ -111,7 +111,7 @@ def _cached_bytes(rows: pa.Table) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _forged(file: FileRef, data: bytes) -> FileRef:
+def _forge_reference(file: FileRef, data: bytes) -> FileRef:
     """A reference with a matching checksum for other bytes, as an attacker could write it."""
     blocks = tuple(
         replace(block, checksum=xxhash.xxh3_64_intdigest(data[block.start : block.start + block.length]))
@@ -131,7 +131,7 @@ def use(run: Run) -> None:
     run.rows.take(backwards).combine_chunks()
 
 
-def mutated(data: bytes, choose: random.Random) -> bytes:
+def mutate(data: bytes, choose: random.Random) -> bytes:
     """Some bytes changed, lost, put in or doubled."""
     changed = bytearray(data)
     for _ in range(choose.randint(1, 4)):
@@ -160,21 +160,21 @@ def parquet_case(target: Target, choose: random.Random) -> Callable[[], bytes]:
         return lambda: with_changed_footer(target.data, choose)
     if kind < 0.75:
         return lambda: with_changed_page_header(target.data, target.page_starts, choose)
-    return lambda: mutated(target.data, choose)
+    return lambda: mutate(target.data, choose)
 
 
-def tried(target: Target, kind: str, choose: random.Random, folder: Path) -> str:
-    """Try one hostile file; what came of it."""
+def try_case(target: Target, kind: str, choose: random.Random, folder: Path) -> str:
+    """Try one hostile file. Returns the outcome."""
     if kind == "parquet":
         data = parquet_case(target, choose)()
         (folder / "tried").write_bytes(data)
         use_it: Callable[[], None] = lambda: target.open_parquet(data, choose)  # noqa: E731
     else:
-        data = mutated(target.cached, choose)
+        data = mutate(target.cached, choose)
         (folder / "tried").write_bytes(data)
         use_it = lambda: open_cached(target, data, folder / "cache")  # noqa: E731
     try:
-        with watched(folder):
+        with watch_audit_events(folder):
             use_it()
     except LakestateError as refusal:
         return f"refused: {type(refusal).__name__}"
@@ -207,7 +207,7 @@ def main() -> None:
     while time.monotonic() < ends_s:
         faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
         (folder / "seed").write_text(f"{kind} {number}")
-        outcomes[tried(target, kind, random.Random(number), folder)] += 1
+        outcomes[try_case(target, kind, random.Random(number), folder)] += 1
         number += 1
         used = peak_bytes() - idle_bytes
         assert used < RESIDENT_BYTES_MAX, f"it took {used >> 20} MiB"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.corruption.arena import Arena
-from tests.support.corruption.job import CorruptionJob, World, built
+from tests.support.corruption.job import CorruptionJob, World, build_job
 
 from lakestate.storage.parallel import run_sequentially
 
@@ -12,7 +12,7 @@ from lakestate.storage.parallel import run_sequentially
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CorruptionJob, World, World]:
     with run_sequentially():
-        return built(tmp_path_factory.mktemp("verify"))
+        return build_job(tmp_path_factory.mktemp("verify"))
 
 
 @pytest.fixture
@@ -32,5 +32,5 @@ def interrupted(whole: tuple[CorruptionJob, World, World]) -> CorruptionJob:
 @pytest.fixture(scope="session")
 def arenas(tmp_path_factory: pytest.TempPathFactory) -> list[Arena]:
     with run_sequentially():
-        job, running, interrupted = built(tmp_path_factory.mktemp("campaign"))
+        job, running, interrupted = build_job(tmp_path_factory.mktemp("campaign"))
         return [Arena(job, running), Arena(job, interrupted)]

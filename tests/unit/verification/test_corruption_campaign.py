@@ -109,7 +109,7 @@ class Campaign:
         if damaged[0].place == "state":
             raised = self._restore(rng, arena, damaged, [verdict.epoch for verdict in report.epochs])
         if rng.random() < go_on_share:
-            raised = self._go_on(arena, damaged) or raised
+            raised = self._continue_job(arena, damaged) or raised
         if not any(is_named):
             assert raised is None, f"harmless, and yet {raised!r}"
 
@@ -121,7 +121,7 @@ class Campaign:
         epoch = rng.choice([epoch for epoch in kept if epoch in (target.epochs or arena.world.upto)] or kept)
         mine = [name for name in OPERATORS if f"/operator-{name}" in target.path] or list(OPERATORS)
         try:
-            found = arena.job.restored(epoch, rng.randint(1, 3), mine)
+            found = arena.job.restore_state(epoch, rng.randint(1, 3), mine)
         except LakestateError as error:
             _check_told(error, damaged)
             return error
@@ -129,7 +129,7 @@ class Campaign:
         assert found == {name: expected[name] for name in found}
         return None
 
-    def _go_on(self, arena: Arena, damaged: Sequence[Target]) -> LakestateError | None:
+    def _continue_job(self, arena: Arena, damaged: Sequence[Target]) -> LakestateError | None:
         """Start a driver and run one more epoch, the last; then all output must be there."""
         job, offset = arena.job, max(arena.world.upto.values())
         driver = job.driver()
@@ -138,7 +138,7 @@ class Campaign:
             job.run_epoch(driver, then_stop=True)
             assert driver.parent is not None
             offset = int(driver.parent.sources[0].offsets)
-            assert job.restored(driver.parent.epoch, 2) == expected_state(offset)
+            assert job.restore_state(driver.parent.epoch, 2) == expected_state(offset)
             assert job.visible() == expected_output(offset)
             _check_retained(arena, damaged)
         except LakestateError as error:
@@ -190,7 +190,7 @@ def _check_retained(arena: Arena, damaged: Sequence[Target]) -> None:
     gone = {path for path in (target.path for target in damaged) if not arena.is_there(path)}
     for name, epoch in (("kept-2", Epoch(2)), ("kept-4", Epoch(4))):
         try:
-            assert arena.job.restored(epoch, 1) == expected_state(arena.world.upto[epoch])
+            assert arena.job.restore_state(epoch, 1) == expected_state(arena.world.upto[epoch])
         except NotFoundError:
             assert f"{JOB}/tags/{name}.json" in gone, f"{name} was not kept"
 

@@ -79,5 +79,5 @@ def _vouch_for(path: Path) -> None:
 def _restored_with(arena: Arena, cache: Path) -> None:
     """Restore the newest epoch with a cache, as a process that was just started."""
     backend = ls.ParquetBackend(arena.job.backend._config, cache_dir=cache)
-    found = arena.job.restored(arena.newest, 2, backend=backend)
+    found = arena.job.restore_state(arena.newest, 2, backend=backend)
     assert found == expected_state(arena.world.upto[arena.newest])
