@@ -92,7 +92,7 @@ def test_intact_state_is_loaded(job: TableJob, kind: str) -> None:
 def test_a_truncated_file_is_named(job: TableJob, kind: str) -> None:
     path = data_path(job)
     replaced(job, path, stored(job, path)[:-10])
-    expect_corruption(job, kind, path, "another size")
+    expect_corruption(job, kind, path, "does not have the size")
 
 
 @pytest.mark.parametrize("position", [0.0, 0.3, 0.6, 0.999])
@@ -169,6 +169,6 @@ def test_a_truncated_file_of_which_a_part_is_read_is_named(
     replaced(job, path, stored(job, path)[:left])
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
         job.backend = ls.ParquetBackend(job.backend._config, cache_dir=empty)
-        with pytest.raises(ls.CorruptionError, match=f"another size.*{path}"):
+        with pytest.raises(ls.CorruptionError, match=f"does not have the size.*{path}"):
             read("keyed", job.opened(job.epoch, parallelism=4)[0])
     job.close()

@@ -1,6 +1,6 @@
-"""Arrow arrays as NumPy arrays over the same memory, whatever their slice.
+"""Arrow arrays, sliced or not, as NumPy arrays over the same memory.
 
-Null slots hold any value: whoever reads buffers must ask the array which rows are null.
+Null slots may hold any value. Code that reads buffers must ask the array which rows are null.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def fixed_width_values(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any
 
 
 def value_offsets(array: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
-    """Where each value of a string, binary or list array begins, and where the last one ends.
+    """The offset at which each value of a string, binary or list array begins, and the end of the last.
 
     >>> value_offsets(pa.array(["a", "bc", ""]).slice(1))
     array([1, 3, 3], dtype=int32)
@@ -35,7 +35,7 @@ def value_offsets(array: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
 
 
 def value_bytes(array: pa.Array) -> npt.NDArray[np.uint8]:
-    """All bytes of a string or binary array, from the first offset 0 on; no copy.
+    """All bytes of a string or binary array, counted from offset 0; no copy.
 
     >>> bytes(value_bytes(pa.array(["a", "bc", ""]).slice(1)))
     b'abc'

@@ -1,7 +1,7 @@
 """Python values as Arrow arrays of a given type, exactly or not at all.
 
-Arrow itself cuts fractions off, reads text as bytes and forgets unknown fields of a struct. State
-must not change that way: a value that would not come back as it was given is refused.
+Arrow itself truncates fractions, reads text as bytes and drops unknown fields of a struct. State must
+not change that way: a value that would not read back as it was given is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def exact_array(values: Sequence[object], type_: pa.DataType, name: str) -> pa.A
 
 
 def _same(given: object, kept: object) -> bool:
-    """True if nothing was lost but a float's last digits."""
+    """True if nothing but the last digits of a float was lost."""
     if isinstance(given, float) and isinstance(kept, float):
         return _same_float(given, kept)
     if isinstance(kept, dict):
@@ -59,7 +59,7 @@ def _same(given: object, kept: object) -> bool:
 def _same_float(given: float, kept: float) -> bool:
     if math.isnan(given) or math.isnan(kept):
         return math.isnan(given) and math.isnan(kept)
-    # A 32-bit column keeps about seven digits; infinity out of a finite number is a loss.
+    # A 32-bit column keeps about seven digits. A finite number that becomes infinity is lost.
     return given == kept or math.isclose(given, kept, rel_tol=1e-6, abs_tol=1e-37)
 
 

@@ -1,9 +1,9 @@
-"""Columns cast to the types that were declared, without loss or not at all.
+"""Casting a column to a declared type without loss.
 
-Arrow's safe cast refuses less than its name says. It drops the fields of a struct that the other type
-does not have and fills in null for those it lacks; it makes infinity of what is too large for a float
-and zero of what is too small, rounds decimals and text to floats, decimals not even to the nearest one,
-and cuts off the time of day, the digits of a float, and whatever is neither 0 nor 1 of a boolean.
+Arrow's safe cast refuses less than its name suggests. It drops struct fields that the target lacks and
+fills missing ones with null. It turns a number that is too large for a float into infinity and one that
+is too small into zero. It rounds decimals and text to floats, decimals not even to the nearest one. It
+truncates the time of day and the digits of a float, and turns every number but 0 into true.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from lakestate.tables.arrow.value_limits import is_text
 
 _UNFIT = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 _DIGITS = {16: 1e-3, 32: 1e-6, 64: 1e-12}
-"""How much of a float is rounding, by its bits."""
+"""The relative rounding error of a float, by its number of bits."""
 _SURE_DIGITS = {16: 3, 32: 6, 64: 15}
-"""So many digits of a decimal are kept by a float that is not close to zero, by its bits."""
+"""How many digits of a decimal a float keeps if it is not close to zero, by its number of bits."""
 
 
 def cast_losslessly(column: pa.Array, field: pa.Field, what: str) -> pa.Array:
     """The column in the type of a field.
 
-    Raises InvalidInputError naming the place inside the column where something would be lost. A
-    float in a narrower one loses its last digits, and no more.
+    Raises InvalidInputError naming the place inside the column where something would be lost. The one
+    loss that is allowed is that of a float's last digits in a narrower float.
     """
     _check_types(column.type, field.type, field.name, what)
     try:
@@ -54,7 +54,7 @@ def cast_chunks_losslessly(column: pa.ChunkedArray, field: pa.Field, what: str) 
 
 
 def _intermediate_type(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
-    """The type found, with text for decimals that become floats: Arrow rounds only text correctly."""
+    """The given type, with text in place of decimals that become floats: Arrow rounds only text correctly."""
     if pa.types.is_dictionary(found):
         return _intermediate_type(found.value_type, expected)
     if pa.types.is_decimal(found) and pa.types.is_floating(expected):
@@ -78,13 +78,13 @@ def _intermediate_type(found: pa.DataType, expected: pa.DataType) -> pa.DataType
 
 
 def _check_types(found: pa.DataType, expected: pa.DataType, path: str, what: str) -> None:
-    """Refuse structs with other fields, wherever they are."""
+    """Refuse structs with other fields, at any depth."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if found == expected:
         return
     if _is_list_view(found):
-        # Arrow's cast of them gives arrays with too few offsets.
+        # Arrow casts them to arrays with too few offsets.
         raise InvalidInputError(
             f"{what}: a column has another type",
             object_name=path,
@@ -100,7 +100,7 @@ def _check_types(found: pa.DataType, expected: pa.DataType, path: str, what: str
                 object_name=path,
                 found=", ".join(names) or "no field",
                 expected=", ".join(declared),
-                action="give every field by its name, also one that is null",
+                action="give every field by its name, including fields that are null",
             )
         for one, other in _field_pairs(found, expected):
             _check_types(found[one].type, expected[other].type, f"{path}.{expected[other].name}", what)
@@ -109,7 +109,7 @@ def _check_types(found: pa.DataType, expected: pa.DataType, path: str, what: str
 
 
 def _check_values(given: pa.Array, kept: pa.Array, path: str, what: str) -> None:
-    """Refuse values that the cast has changed, wherever they are."""
+    """Refuse values that the cast has changed, at any depth."""
     if pa.types.is_dictionary(given.type):
         given = given.dictionary_decode()
     if given.type == kept.type or given.null_count == len(given):
@@ -127,12 +127,12 @@ def _check_values(given: pa.Array, kept: pa.Array, path: str, what: str) -> None
             object_name=path,
             found=f"{first!s:.100} of type {given.type}",
             expected=str(kept.type),
-            action="round or convert it first, as it is meant",
+            action="round or convert it explicitly first",
         )
 
 
 def _changed_rows(given: pa.Array, kept: pa.Array) -> pa.Array | None:
-    """Which plain values are not what they were; None if Arrow has refused those already."""
+    """Which values changed; None if Arrow's own cast refuses those."""
     if pa.types.is_floating(kept.type):
         return _rows_changed_by_float(given, kept)
     if pa.types.is_boolean(kept.type) and (
@@ -162,7 +162,7 @@ def _rows_changed_by_float(given: pa.Array, kept: pa.Array) -> pa.Array | None:
     if not (pa.types.is_decimal(given.type) or _is_text_like(given.type)):
         return None
     text = given.cast(pa.string())
-    # Telling digits costs much more than casting, and few of them are lost only by numbers close to zero.
+    # Comparing digits costs much more than casting. A short number loses digits only close to zero.
     short = pc.less_equal(pc.binary_length(pc.ascii_trim(text, "0")), _SURE_DIGITS[kept.type.bit_width])
     tiny = float(np.finfo(kept.type.to_pandas_dtype()).tiny)
     ordinary = pc.and_(pc.is_finite(kept), pc.greater_equal(pc.abs(kept), tiny))
@@ -172,17 +172,17 @@ def _rows_changed_by_float(given: pa.Array, kept: pa.Array) -> pa.Array | None:
 
 
 def _digits(numbers: pa.Array) -> pa.Array:
-    """The digits of written numbers, without the zeros around them.
+    """The digits of numbers in text, without leading and trailing zeros.
 
-    A float is written with the fewest digits that name it. If they are those of a number that it is
-    nearest to, it names that number: it cannot be ten times as large.
+    A float is printed with the fewest digits that identify it. If those are the digits of the number
+    that it was rounded from, it stands for that number: it cannot be ten times as large.
     """
     mantissas = pc.replace_substring_regex(pc.ascii_lower(numbers), "e.*|inity", "")
     return pc.ascii_trim(pc.replace_substring(mantissas, ".", ""), "+-0")
 
 
 def _rows_changed_by_decimal(given: pa.Array, kept: pa.Array) -> pa.Array:
-    """Decimals that are another number than the float, beyond the float's own rounding."""
+    """Decimals that differ from the float by more than the float's own rounding."""
     before = given.to_numpy(zero_copy_only=False)
     after = kept.cast(given.type).to_numpy(zero_copy_only=False)
     noise = 1e-6 * 10.0**-kept.type.scale
@@ -192,7 +192,7 @@ def _rows_changed_by_decimal(given: pa.Array, kept: pa.Array) -> pa.Array:
 
 
 def _field_pairs(found: pa.StructType, expected: pa.StructType) -> Iterator[tuple[int, int]]:
-    """The places of the fields of one name in two structs with the same names."""
+    """The positions of fields with the same name in two structs with the same names."""
     return zip(_places_by_name(found), _places_by_name(expected), strict=True)
 
 
@@ -218,7 +218,7 @@ def _has_elements(type_: pa.DataType) -> bool:
 
 
 def _element_type(type_: pa.DataType) -> pa.DataType:
-    """What a list holds; of a map its entries, as structs."""
+    """The type of a list's elements; for a map, its entries as structs."""
     if pa.types.is_map(type_):
         return pa.struct([("key", type_.key_type), ("value", type_.item_type)])
     return type_.value_type
@@ -229,7 +229,7 @@ def _element_path(path: str, type_: pa.DataType) -> str:
 
 
 def _elements(array: pa.Array) -> pa.Array:
-    """What the lists or maps hold, one after the other; null ones hold nothing."""
+    """The elements of all lists or maps in order; null ones have none."""
     if pa.types.is_map(array.type):
         array = array.cast(pa.list_(_element_type(array.type)))
     return array.flatten()

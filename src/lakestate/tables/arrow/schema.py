@@ -1,7 +1,7 @@
-"""Column declarations as people write them in Spark SQL, and the Arrow types they mean.
+"""Column declarations in the syntax of Spark SQL, and the Arrow types they stand for.
 
-`"user string, n bigint not null"` is parsed once, where a table is declared; its canonical text is
-what metadata stores, so that a checkpoint says its schema in words.
+`"user string, n bigint not null"` is parsed once, where a table is declared. Metadata stores its
+canonical text, so that the schema in a checkpoint is readable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakestate.protocol.metadata import Column
 
 INTERNAL_PREFIX = "__"
 NESTING_MAX = 50
-"""Types inside types: stored declarations are read again, and must not exhaust the stack."""
+"""How deep types may nest: a stored declaration must not exhaust the stack when it is parsed."""
 SHOWN_CHARS_MAX = 200
 
 _SIMPLE: dict[str, tuple[str, pa.DataType]] = {
@@ -43,7 +43,7 @@ _TOKEN = re.compile(rf"\s*(`(?:[^`]|``)+`|{_PLAIN_NAME}|[<>(),:])")
 
 
 def columns_of(declaration: str | pa.Schema, *, what: str) -> tuple[Column, ...]:
-    """The columns of a declaration, in Spark's words or as an Arrow schema.
+    """The columns of a declaration, in Spark's syntax or as an Arrow schema.
 
     >>> [str(column) for column in columns_of("user string, n LONG not null", what="value")]
     ['user string', 'n bigint not null']
@@ -69,7 +69,7 @@ def arrow_type(ddl: str) -> pa.DataType:
 
 
 def ddl_of(type_: pa.DataType) -> str:
-    """The column type of an Arrow type, in Spark's words.
+    """The column type of an Arrow type, in Spark's syntax.
 
     >>> ddl_of(pa.large_string()), ddl_of(pa.map_(pa.string(), pa.decimal128(10, 2)))
     ('string', 'map<string,decimal(10,2)>')
@@ -121,7 +121,7 @@ def _check_names(columns: tuple[Column, ...], what: str) -> None:
 
 
 def _quote_name(name: str) -> str:
-    """The name of a field as it is read again: in backticks where it has to be, as in Spark."""
+    """The name of a field as it is parsed: in backticks where Spark needs them."""
     return name if re.fullmatch(_PLAIN_NAME, name) else "`" + name.replace("`", "``") + "`"
 
 
@@ -238,7 +238,7 @@ class _Parser:
 
     def _take_number(self) -> str:
         token = self._take()
-        # No more digits than a decimal has: Python refuses to convert thousands of them.
+        # Limit the digits: Python refuses to convert thousands of them.
         if not token.isdigit() or len(token) > 9:
             raise self._error(repr(token[:20]))
         return token

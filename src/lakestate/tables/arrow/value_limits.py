@@ -1,7 +1,7 @@
-"""How large a single key or value may be, checked before anything of it is stored.
+"""How large a single key or value may be, checked before it is stored.
 
-Parquet counts the bytes of a page, and Arrow those of a column of text, with 31 bits; what is larger
-would fail inside of them, at a checkpoint, when the rows cannot be refused any more.
+Parquet counts the bytes of a page, and Arrow those of a text column, with 31 bits. A larger value would
+fail inside them at the checkpoint, when it is too late to refuse the rows.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from lakestate.errors import InvalidInputError
 from lakestate.tables.arrow.buffers import value_offsets
 
 VALUE_BYTES_MAX = (1 << 30) + 64
-"""1 GiB, and what an encoding adds to it."""
+"""1 GiB, plus what an encoding adds."""
 
 LONG_BYTES = 64 << 10
-"""Values from here on are stored without statistics: Parquet would keep several copies of them."""
+"""Values of this size or more are stored without statistics, of which Parquet would keep several copies."""
 
 
 def longest_bytes(column: pa.ChunkedArray | pa.Array) -> int:
-    """The length of the longest text, bytes or nested value of a column; 0 of a column of other types.
+    """The length of the longest text, bytes or nested value of a column; 0 for other types.
 
-    A nested value has the length of all that is in it: the pages of Parquet begin with whole rows.
+    The length of a nested value includes everything in it: Parquet's pages begin with whole rows.
 
     >>> longest_bytes(pa.array(["a", None, "abc"])), longest_bytes(pa.array([1, 2]))
     (3, 0)
@@ -42,9 +42,9 @@ def longest_bytes(column: pa.ChunkedArray | pa.Array) -> int:
 
 
 def bytes_before(array: pa.Array) -> npt.NDArray[np.int64]:
-    """How many bytes lie before each row, and before the end: of text and of numbers, at any depth.
+    """The number of bytes of text and numbers before each row and before the end, at any depth.
 
-    What is null counts with what it takes in memory.
+    A null counts with the memory it takes.
     """
     if is_text(array.type):
         return value_offsets(array).astype(np.int64)
@@ -59,7 +59,7 @@ def bytes_before(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def cut_places(before: npt.NDArray[np.int64], bytes_max: int) -> list[int]:
-    """Where rows are cut so that no piece has more bytes, unless it is one row. With both ends.
+    """Where to cut rows so that no piece has more bytes, except a single row. Includes both ends.
 
     >>> cut_places(np.array([0, 4, 8, 30, 31]), 10)
     [0, 2, 3, 4]
@@ -89,12 +89,12 @@ def too_long_error(summary: str, name: str, found_bytes: int) -> InvalidInputErr
         object_name=name,
         found=f"{found_bytes:,} bytes",
         expected=f"at most {VALUE_BYTES_MAX:,}",
-        action="keep large values as objects of their own, and their names here",
+        action="store large values as objects of their own, and their names here",
     )
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """True for text and bytes, however they are counted."""
+    """True for text and bytes, with offsets of any width."""
     return bool(
         pa.types.is_string(type_)
         or pa.types.is_binary(type_)

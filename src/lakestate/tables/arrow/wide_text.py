@@ -1,7 +1,7 @@
-"""Text and bytes beyond two gigabytes in one column, nested or not, which Arrow counts with 64-bit offsets.
+"""Columns with more than two gigabytes of text or bytes, nested or not, which need 64-bit offsets.
 
-A large run holds them so, in one chunk, because it is searched. Wherever rows go on from there they have
-the declared types again, in as many chunks as it takes.
+A large run holds such a column in one chunk, because it is searched. Where rows leave the run they have
+the declared types again, in as many chunks as needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakestate.tables.arrow.buffers import value_offsets
 from lakestate.tables.arrow.value_limits import bytes_before, cut_places
 
 CHUNK_BYTES_MAX = 1 << 30
-"""Half of what 32-bit offsets can count."""
+"""Half of what 32-bit offsets can address."""
 
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
@@ -41,7 +41,7 @@ def _wide_field(field: pa.Field) -> pa.Field:
 
 
 def widen_text(rows: pa.Table) -> pa.Table:
-    """The rows, with 64-bit offsets if they are so many bytes that a column might need them."""
+    """The rows, with 64-bit offsets if they are so large that a column might need them."""
     if rows.nbytes <= CHUNK_BYTES_MAX:
         return rows
     fields = [_wide_field(field) for field in rows.schema]
@@ -62,7 +62,7 @@ def _is_large(column: pa.ChunkedArray) -> bool:
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array, with 64-bit offsets if it takes them."""
+    """A column as one array, with 64-bit offsets if it needs them."""
     if column.num_chunks == 1:
         return column.chunk(0)
     if column.nbytes > CHUNK_BYTES_MAX:
@@ -81,7 +81,7 @@ def narrow_text(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def narrow_text_column(column: pa.ChunkedArray | pa.Array, type_: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    """A column in a type; text with 64-bit offsets in chunks that each can do without.
+    """A column in a type; text with 64-bit offsets is split into chunks that need only 32 bits.
 
     >>> narrow_text_column(pa.array(["a", "b"], pa.large_string()), pa.string()).type
     DataType(string)
@@ -101,7 +101,7 @@ def _rebase_nested(part: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _rebase_text(part: pa.Array, type_: pa.DataType) -> pa.Array:
-    """An array over the same bytes with 32-bit offsets. A cast refuses offsets that begin beyond those."""
+    """An array over the same bytes with 32-bit offsets. A cast refuses offsets that begin above 32 bits."""
     offsets, data = value_offsets(part), part.buffers()[2]
     counted = (offsets - offsets[0]).astype(np.int32)
     content = pa.py_buffer(b"") if data is None else data.slice(int(offsets[0]), int(counted[-1]))
@@ -119,6 +119,6 @@ def concat_rows(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
 
 
 def _narrow_slices(chunk: pa.Array) -> list[pa.Array]:
-    """Slices of an array that each hold fewer bytes than 32-bit offsets can count."""
+    """Slices of an array, each with fewer bytes than 32-bit offsets can address."""
     places = cut_places(bytes_before(chunk), CHUNK_BYTES_MAX)
     return [chunk.slice(start, stop - start) for start, stop in pairwise(places)] or [chunk]

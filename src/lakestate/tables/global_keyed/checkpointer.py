@@ -18,14 +18,14 @@ from lakestate.tables.writers import writers
 
 
 class GlobalKeyedCheckpointer:
-    """Collects what a subtask writes; carries forward those of the table's files that are its own."""
+    """Collects what a subtask writes, and carries forward the files that are its own."""
 
     def __init__(
         self, config: TableConfig, epoch: Epoch, previous: TableFiles, context: TableContext
     ) -> None:
         self.epoch = epoch
         self.commit_data: bytes | None = None
-        """Of this epoch only: what was to be committed before is committed."""
+        """Of this epoch only: earlier commit data is already committed."""
         self._config = config
         self._context = context
         self._previous = previous

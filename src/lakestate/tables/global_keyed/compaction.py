@@ -19,7 +19,7 @@ from lakestate.tables.global_keyed.files import (
 )
 from lakestate.tables.global_keyed.value_codec import EntryCodec
 
-# Of all subtasks only this one carries the merged file, at any parallelism.
+# Only this subtask carries the merged file, at any parallelism.
 MERGED_SUBTASK = 0
 
 
@@ -33,9 +33,9 @@ def compact_entries(
 ) -> CompactedFiles | None:
     """Merge all files of all subtasks, or none of them.
 
-    Not some: the merged file has one place in the order of (epoch, subtask). With other files of
-    the same epochs left beside it, an old value would come to lie above a newer one, and a removed
-    key that is dropped here would come back from below.
+    Never only some: the merged file has one place in the order of (epoch, subtask). If other files of
+    the same epochs were left beside it, an old value would hide a newer one, and a removed key that is
+    dropped here would return from an older file.
     """
     group = newest_first(files.files)
     stored_as = _config_of_merge(config, codec, group)
@@ -58,10 +58,10 @@ def is_worth_merging(files: Sequence[FileRef], policy: CompactionPolicy) -> bool
 def _config_of_merge(
     config: TableConfig, codec: EntryCodec | None, files: Sequence[FileRef]
 ) -> TableConfig | None:
-    """The declaration that the merged file is stored under. None if versions cannot be brought together.
+    """The declaration that the merged file is stored under. None if the files differ in version.
 
-    Whoever knows the types brings older files to the declared version. Without types bytes stay
-    as they are, which is possible while all are of one version.
+    With the types, older files are migrated to the declared version. Without types the bytes stay as
+    they are, which is possible only if all files have one version.
     """
     if codec is not None:
         return config
@@ -92,5 +92,5 @@ def _store_merge(
     fingerprint = config.schema_fingerprint
     if config.state_version == group[0].state_version:
         fingerprint = group[0].schema_fingerprint
-    # As old as the newest of what it holds: what later epochs wrote must lie above it.
+    # As old as the newest file it replaces: files of later epochs must hide it.
     return (replace(file, epoch=group[0].epoch, schema_fingerprint=fingerprint),)

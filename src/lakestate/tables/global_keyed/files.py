@@ -1,6 +1,7 @@
 """The data files of global keyed tables: two binary columns, a null value for a removal.
 
-Bytes only, but for `live_entries`: merging files needs no types. What is read is verified first.
+Only `live_entries` decodes values; everything else works on bytes, because merging files needs no
+types. Files are verified before they are read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("valu
 
 @dataclass(frozen=True, slots=True)
 class StoredEntries:
-    """What one file says, each key once. A value of None says that the key is removed."""
+    """The entries of one file, each key once. A value of None means that the key is removed."""
 
     keys: list[bytes]
     values: list[bytes | None]
@@ -35,13 +36,13 @@ class StoredEntries:
 
 
 def newest_first(files: Sequence[FileRef]) -> tuple[FileRef, ...]:
-    """Files in the order in which they win: a later (epoch, subtask) hides an earlier one."""
+    """Files in order of precedence: a later (epoch, subtask) hides an earlier one."""
     unique = {file.path: file for file in files}.values()
     return tuple(sorted(unique, key=lambda file: (file.epoch, file.subtask_index, file.path), reverse=True))
 
 
 def entry_rows(keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.Table:
-    """Entries as rows, in the order they were written: the whole table is read at once anyway.
+    """Entries as rows, in the order they were written: the whole table is always read at once.
 
     >>> entry_rows([b"b", b"a"], [b"1", None]).to_pylist()
     [{'key': b'b', 'value': b'1'}, {'key': b'a', 'value': None}]
@@ -50,7 +51,7 @@ def entry_rows(keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.Tabl
 
 
 def _chunk_items(items: Sequence[bytes | None]) -> pa.ChunkedArray:
-    """An array in chunks that each hold less than Arrow can count."""
+    """An array in chunks, each small enough for Arrow's offsets."""
     chunks, start, size = [], 0, 0
     for place, item in enumerate(items):
         length = 0 if item is None else len(item)
@@ -75,7 +76,7 @@ def write_entries(
 def read_entries(
     files: Sequence[FileRef], config: TableConfig, context: TableContext
 ) -> Iterator[StoredEntries]:
-    """What files say, in their order. All are fetched at once, in parallel."""
+    """The entries of files, in their order. All files are fetched in parallel."""
     found = context.objects.read_many_verified([file.object_ref for file in files])
     for file, data in zip(files, found, strict=True):
         shown = context.objects.url_of(file.path)
@@ -99,7 +100,7 @@ def parse_entries(rows: pa.Table, identity: CheckpointParquetMetadata, shown: st
 def live_entries(
     files: Sequence[FileRef], config: TableConfig, codec: EntryCodec, context: TableContext
 ) -> dict[Any, Any]:
-    """The entries that files of all subtasks add up to. Hidden values are not even decoded."""
+    """The live entries of the files of all subtasks together. Hidden values are not decoded."""
     entries: dict[Any, Any] = {}
     hidden: set[bytes] = set()
     for stored in read_entries(newest_first(files), config, context):

@@ -1,6 +1,6 @@
-"""Python types as global keyed tables declare them: which can be stored, and how they are written down.
+"""Python types in the declarations of global keyed tables: which can be stored, and their text form.
 
-Works on what msgspec says about a type. Nothing here encodes; nothing is ever evaluated from text.
+Works on msgspec's description of a type. Nothing here encodes, and nothing is evaluated from text.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MUTABLE = (
 
 @dataclass(frozen=True, slots=True)
 class StoredType:
-    """A type that can be stored, and what the table's declaration says about it.
+    """A type that can be stored, and its text in the table's declaration.
 
     >>> StoredType.of_value(dict[str, int] | None, "limits").text
     'dict[str, int] | None'
@@ -64,7 +64,7 @@ class StoredType:
     text: str
     """The same for the same type in every process."""
     has_several_forms: bool = False
-    """Whether equal values may be written differently, as 0.0 and -0.0 are."""
+    """Whether equal values may be encoded differently, as 0.0 and -0.0 are."""
     has_sets: bool = False
 
     @classmethod
@@ -74,7 +74,7 @@ class StoredType:
 
     @classmethod
     def of_key(cls, declared: Any, table: str) -> StoredType:
-        """A type of keys: hashable, and with keys that are equal exactly if they are stored alike."""
+        """A type of keys: hashable, and equal keys have equal bytes."""
         info = _describe_type(declared, "key", table)
         for part in _parts(info):
             problem = _key_problem(part)
@@ -89,7 +89,7 @@ class StoredType:
 
 
 def type_text(declared: Any) -> str:
-    """A type as it is written down in a table's declaration.
+    """The text of a type in a table's declaration.
 
     >>> from typing import NamedTuple
     >>> class Place(NamedTuple):
@@ -131,19 +131,19 @@ def _refusal(declared: Any, role: str, table: str, found: str) -> InvalidInputEr
         found=found,
         expected="str, int, float, bool, bytes, None, datetime, Decimal, UUID, enums, dataclasses, "
         "msgspec structs, and tuples, lists, sets, dicts and unions of these",
-        action="say what is inside, such as dict[str, int]; an unknown class needs to become a dataclass",
+        action="declare the element types, such as dict[str, int]; turn an unknown class into a dataclass",
     )
 
 
 def _key_problem(info: described.Type) -> str | None:
-    """Why keys cannot have this part, as what to do instead."""
+    """What to use instead if keys cannot contain this type; None if they can."""
     if isinstance(info, _MUTABLE):
         return "keys must be hashable: use a tuple, a frozenset or a frozen dataclass"
     if isinstance(info, described.TimeType):
-        # Equal times of two zones are stored differently and could not be told to be one key.
+        # Equal times of two zones are stored differently and would not be recognised as one key.
         return "use a timedelta since midnight"
     if isinstance(info, described.FrozenSetType) and _has_sets(info.item_type):
-        # Elements are stored sorted. `<` of sets is no order: each process would come to another one.
+        # Elements are stored sorted, and `<` on sets is not a total order: processes would disagree.
         return "sets have no order among each other: inside a set use tuples, such as tuple[str, ...]"
     if isinstance(info, described.StructType):
         config = _plain_class(info.cls).__struct_config__
@@ -212,14 +212,14 @@ def _text(info: described.Type, outer: tuple[object, ...] = ()) -> str:
     inside = [_text(part, outer) for part in _inside(info)]
     match info:
         case described.UnionType():
-            # Python may hand over the members of a union in any order.
+            # Python may list the members of a union in any order.
             return " | ".join(sorted(inside, key=lambda text: (text == "None", text)))
         case described.LiteralType():
             return f"Literal[{', '.join(sorted(map(repr, info.values)))}]"
         case described.VarTupleType():
             return f"tuple[{inside[0]}, ...]"
         case described.EnumType() | described.CustomType():
-            # Without the members of an enum: adding one changes nothing that is stored.
+            # Without the members of an enum: adding one does not change stored values.
             return str(_plain_class(info.cls).__name__)
         case _:
             name = type(info).__name__.removesuffix("Type").lower()

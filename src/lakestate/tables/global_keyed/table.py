@@ -30,16 +30,16 @@ from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 
 
 class GlobalKeyedTable(Table):
-    """A small map of Python objects that every subtask reads whole and writes a part of.
+    """A small map of Python objects, which every subtask reads as a whole and writes in part.
 
     >>> offsets = GlobalKeyedTable("offsets", key=tuple[str, int], value=int)
     >>> offsets.config.key_columns[0].type
     'tuple[str, int]'
 
-    Where several subtasks wrote one key, the later epoch wins, and in one epoch the higher
-    subtask. Keys that are equal to Python are one key; of a key's type, hashable ones can be
-    declared. If `value` is a `lakestate.MigratableState`, its `VERSION` is the table's version.
-    With `two_phase_commit`, an epoch can hold data to commit: `GlobalKeyedView.set_commit_data`.
+    If several subtasks write one key, the later epoch wins, and within an epoch the higher subtask.
+    Keys that are equal in Python are one key; their type must be hashable. If `value` is a
+    `lakestate.MigratableState`, its `VERSION` is the table's version. With `two_phase_commit`, an epoch
+    can hold data to commit: see `GlobalKeyedView.set_commit_data`.
     """
 
     table_type: ClassVar[TableType] = GLOBAL_KEYED
@@ -103,7 +103,7 @@ class GlobalKeyedTable(Table):
     def epoch_checkpointer(
         self, epoch: Epoch, previous: TableFiles, context: TableContext
     ) -> GlobalKeyedCheckpointer:
-        """Writes a new file, and carries on those of the previous ones that fall to this subtask."""
+        """Writes a new file, and carries forward the previous files that this subtask owns."""
         return GlobalKeyedCheckpointer(self.config, epoch, previous, context)
 
     @classmethod
@@ -125,8 +125,8 @@ class GlobalKeyedTable(Table):
     ) -> TableFiles:
         """The files of all subtasks with a merge in place of the oldest; unchanged if it is outdated.
 
-        Every subtask gets the same files and merge, and so decides the same. If an older file
-        stayed below the merge, keys that were removed would come back from it.
+        Every subtask gets the same files and merge, and so decides the same. If a file older than the
+        merge remained, removed keys would return from it.
         """
         kept = len(files.files) - len(compacted.replaced)
         oldest = [file.path for file in files.files[max(kept, 0) :]]
@@ -139,7 +139,7 @@ class GlobalKeyedTable(Table):
         check_entry_file(file, self.config, context)
 
     def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
-        """How many values of a file were migrated. Raises what reading the file would raise."""
+        """The number of values of a file that were migrated. Raises what reading the file would raise."""
         codec = self._codec()
         stored = parse_entries(rows, identity, shown)
         keys = codec.decode_keys(stored.keys, shown)
@@ -150,7 +150,7 @@ class GlobalKeyedTable(Table):
         return len(live) if stored.state_version < self._version else 0
 
     def _codec(self) -> EntryCodec:
-        # Made anew each time: decoders do not pickle, and declarations are sent to subtasks.
+        # Created each time: decoders do not pickle, and declarations are sent to subtasks.
         return EntryCodec(self.name, *self._types(), self._version)
 
     def _types(self) -> tuple[StoredType, StoredType]:
@@ -168,7 +168,7 @@ def _state_version(version: int | None, value: Any, table: str) -> int:
     is_migratable = isinstance(value, type) and issubclass(value, MigratableState)
     if is_migratable and version not in (None, version_of(value)):
         raise InvalidInputError(
-            "the version of a table with migratable values is theirs",
+            "the version of a table with migratable values is that of the value type",
             object_name=f"table {table}",
             found=f"version={version}",
             expected=f"{value.__name__}.VERSION = {version_of(value)}",

@@ -1,7 +1,7 @@
 """Typed Python keys and values as msgpack, a whole table at a time.
 
-Checks cost little because they run over all entries at once; only when one fails are entries tried
-one by one, to name the key. Decoding is typed and cannot run code.
+Checks are cheap because they run over all entries at once; only if one fails are entries tried one by
+one, to name the key. Decoding is typed and cannot run code.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from lakestate.tables.arrow.value_limits import VALUE_BYTES_MAX, too_long_error
 from lakestate.tables.global_keyed.python_types import StoredType
 from lakestate.tables.migration.values import MigratableState, chain_of, migrate_value
 
-# For these the class of a value says all that decoding it would tell, at a tenth of the cost.
+# For these types, checking the class of a value is enough, at a tenth of the cost of decoding it.
 _PLAIN: dict[Any, set[type]] = {str: {str}, int: {int}, float: {float, int}, bool: {bool}, bytes: {bytes}}
-# Equal floats may be stored in several forms, so they take the longer way.
+# Equal floats may be stored in several forms, so they are decoded.
 _PLAIN_KEYS = (str, int, bool, bytes)
 # What msgspec raises for values it cannot store or that are not of the declared type.
 _NOT_STORABLE = (TypeError, ValueError, ArithmeticError, RecursionError)
@@ -66,7 +66,7 @@ class EntryCodec:
         return encoded
 
     def encode_removed_key(self, key: Any) -> bytes:
-        """A key to be removed, or an error: one that only equals a stored key may have other bytes."""
+        """The bytes of a key to remove. Raises for a key that equals a stored one but has other bytes."""
         try:
             return self._encode_keys([key])[0]
         except _NOT_STORABLE as cause:
@@ -104,7 +104,7 @@ class EntryCodec:
     def migrate_values(
         self, values: Sequence[bytes], keys: Sequence[bytes], version: int, shown: str
     ) -> list[bytes]:
-        """Stored values of another version as they would be stored now."""
+        """Stored values of another version, encoded in the declared version."""
         plain_keys = self.decode_keys(keys, shown)
         found = self.decode_values(values, plain_keys, version, shown)
         try:
@@ -113,7 +113,7 @@ class EntryCodec:
             raise self._first_refusal(plain_keys, found) from cause
 
     def check_version(self, version: int, shown: str) -> None:
-        """Refuse a file of a version that there is no type for."""
+        """Refuse a file of a version without a known type."""
         if version not in self._chain:
             newer = version > self._version
             raise IncompatibleStateError(
@@ -130,9 +130,9 @@ class EntryCodec:
             _check_classes(keys, _PLAIN[self._key.declared])
             return encoded
         decoded = list(map(self._decode_key, encoded))
-        # What comes back must find what was put in: NaN does not, nor does another class.
+        # The decoded key must equal the given one. NaN does not, and neither does another class.
         if decoded != list(keys):
-            raise TypeError("it would come back as another key")
+            raise TypeError("it would be read back as another key")
         if not self._key.has_several_forms:
             return encoded
         return [self._encode_key(canonical_key(key)) for key in decoded]
@@ -186,9 +186,9 @@ def value_types(declared: Any, version: int) -> dict[int, Any]:
 
 
 def canonical_key(key: Any) -> Any:
-    """The one of all equal keys that is stored, so that equal keys have equal bytes.
+    """The form in which all equal keys are stored, so that equal keys have equal bytes.
 
-    Merging files compares bytes: without this a key removed as 0.0 would live on as -0.0.
+    Merging files compares bytes: without this, a key removed as 0.0 would remain as -0.0.
 
     >>> canonical_key((-0.0, Decimal("1.50")))
     (0.0, Decimal('1.5'))
@@ -216,7 +216,7 @@ def _decoder(declared: Any) -> Callable[[bytes], Any]:
 
 
 def _check_classes(items: Sequence[Any], allowed: set[type]) -> None:
-    # Exactly these classes: True is an int to Python, but is stored as something else.
+    # Exactly these classes: True is an int in Python but is stored differently.
     found = set(map(type, items)) - allowed
     if found:
         raise TypeError(f"it is of class {', '.join(sorted(cls.__name__ for cls in found))}")

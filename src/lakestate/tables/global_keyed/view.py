@@ -1,7 +1,7 @@
 """`GlobalKeyedView`: what operator code holds to read and write a `GlobalKeyedTable`.
 
-Entries live in memory as decoded Python objects, loaded when first asked for. Writing is one
-insertion into a dict; types are checked and bytes are made at the checkpoint.
+Entries are held in memory as decoded Python objects, loaded when first needed. Writing is one insertion
+into a dict; types are checked and values encoded at the checkpoint.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _ABSENT: Any = object()
 
 
 class GlobalKeyedView(View):
-    """One subtask's sight of a `GlobalKeyedTable`: all entries, of which it writes its own.
+    """One subtask's view of a `GlobalKeyedTable`: it reads all entries and writes its own.
 
-    Entries that other subtasks write are seen after the next restore. A value that was changed
-    in place is stored only if it is inserted again.
+    Entries that other subtasks write become visible with the next restore. A value that is changed in
+    place is stored only if it is inserted again.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class GlobalKeyedView(View):
         self._loaded: dict[Any, Any] | None = None if files.files else {}
         """What the files hold, without what was removed since; None until it is needed."""
         self._removed: dict[Any, bytes] = {}
-        """Keys that the files hold and that were removed since the last checkpoint, as they are stored."""
+        """Keys in the files that were removed since the last checkpoint, with their stored bytes."""
         self._commit_data: bytes | None = None
         self._first_epoch: Epoch | None = None
-        """The first that was stored through this view. It refers to all files that were opened."""
+        """The first epoch stored through this view. It refers to all files that were opened."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key, or the default."""
@@ -71,7 +71,7 @@ class GlobalKeyedView(View):
         return {**self._stored(), **self._written}
 
     def items(self) -> ItemsView[Any, Any]:
-        """All keys and values as they are now; changing the table meanwhile is fine."""
+        """All keys and values as they are now. The table may be changed during iteration."""
         return self.get_all().items()
 
     def to_pylist(self) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ class GlobalKeyedView(View):
         return [{"key": key, "value": value} for key, value in self.items()]
 
     def set_commit_data(self, data: bytes) -> None:
-        """What to commit, in the operator's own words, once the next checkpoint is published."""
+        """Set the data to commit, in the operator's own format, once the next checkpoint is published."""
         if not self._config.uses_two_phase_commit:
             raise InvalidInputError(
                 "table was not declared for two-phase commit",
@@ -109,8 +109,8 @@ class GlobalKeyedView(View):
             checkpointer.insert_data(entry_rows([*keys, *removed], [*values, *[None] * len(removed)]))
 
     def begin_next_epoch(self, files: TableFiles, context: TableContext) -> None:
-        """Go on with the next epoch."""
-        # The files of others are not in what this subtask stored, and still count.
+        """Continue with the next epoch."""
+        # The files of other subtasks are not among those this subtask stored, and are still valid.
         others = [file for file in self._files if not carries(context.task, file)]
         self._files = newest_first([*files.files, *others])
         if self._loaded:
@@ -122,10 +122,10 @@ class GlobalKeyedView(View):
         self._commit_data = None
 
     def forget_before(self, min_epoch: Epoch) -> None:
-        """Read what other subtasks stored before it may be collected.
+        """Load what other subtasks stored before retention may remove it.
 
-        After this view's first epoch they may have had their files merged, and then no epoch
-        from `min_epoch` on need refer to what is not loaded yet.
+        After this view's first epoch their files may have been merged. Then no epoch from `min_epoch`
+        on refers to files that are not loaded yet.
         """
         if self._first_epoch is not None and min_epoch > self._first_epoch and self._reads_others():
             self._stored()

@@ -1,7 +1,8 @@
 """Routing keys of Arrow columns: `xxhash64(columns)` bit for bit as Spark computes it.
 
-State is found again only if this agrees with Spark for every type and every value, so the types
-are listed and any other is refused. Vectorised over whole columns; the arithmetic is in `xxh64`.
+State can be found again only if this agrees with Spark for every type and every value. The supported
+types are therefore listed, and any other is refused. Vectorised over whole columns; the
+arithmetic is in `xxh64`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SPARK_SEED = 42
 # Spark keeps decimals up to this precision in a long, and hashes them as one.
 _LONG_DECIMAL_DIGITS = 18
 _DECIMAL_BYTES = 16
-# Up to so many values a call of the C library for each is faster than the NumPy steps: at 100, four times.
+# Up to this many values, one call of the C library per value is faster than NumPy: four times at 100.
 FEW_VALUES = 128
 
 
@@ -43,7 +44,7 @@ def routing_keys(columns: Sequence[Column]) -> U64:
 
     Each column is hashed with the hashes so far as its seeds; a null leaves them unchanged.
 
-    The example of Spark's documentation, `xxhash64('Spark', array(123), 2)`:
+    The example from Spark's documentation, `xxhash64('Spark', array(123), 2)`:
 
     >>> list_of_ints = pa.list_(pa.int32())
     >>> routing_keys([pa.array(["Spark"]), pa.array([[123]], list_of_ints), pa.array([2], pa.int32())])
@@ -75,7 +76,7 @@ def subtasks_of(keys: U64, parallelism: int) -> npt.NDArray[np.int32]:
 def _hash_column(column: Column, seeds: Seeds) -> U64:
     if not isinstance(column, pa.ChunkedArray):
         return _hash_array(column, seeds)
-    # Chunk by chunk: joining them first would copy, and fails for over 2 GB of strings.
+    # Chunk by chunk: combining them first would copy, and fails above 2 GB of strings.
     hashes = np.empty(len(column), dtype=np.uint64)
     start = 0
     for chunk in column.chunks:
@@ -99,7 +100,7 @@ def _hasher_of(data_type: pa.DataType) -> Hasher:
         raise InvalidInputError(
             "a column of this type cannot be a key",
             object_name=str(data_type),
-            action="cast it to a type that Spark can hash: any but maps, and integers with a sign",
+            action="cast it to a type that Spark can hash: no maps, and no unsigned integers",
         )
     return hasher
 
@@ -140,7 +141,7 @@ def _hash_decimals(array: pa.Array, seeds: Seeds) -> U64:
     halves = fixed_width_values(array, np.dtype("<u8,<u8")).view("<u8").reshape(-1, 2)
     if array.type.precision <= _LONG_DECIMAL_DIGITS:
         return hash_longs(halves[:, 0], seeds)
-    # Java's `BigInteger.toByteArray`: big-endian, without the leading bytes that say nothing.
+    # Like Java's `BigInteger.toByteArray`: big-endian, without redundant leading bytes.
     data = np.zeros(len(array) * _DECIMAL_BYTES + SLACK_BYTES, dtype=np.uint8)
     data[:-SLACK_BYTES].reshape(-1, _DECIMAL_BYTES)[:] = halves.view(np.uint8)[:, ::-1]
     lengths = _signed_lengths(halves)
@@ -212,7 +213,7 @@ def _in_microseconds(array: pa.Array) -> pa.Array:
 
 
 def _canonical(values: npt.NDArray[Float]) -> npt.NDArray[Float]:
-    """Negative zero as zero, and every NaN as the one that Java makes of it."""
+    """Negative zero as zero, and every NaN as Java's canonical NaN."""
     with np.errstate(invalid="ignore"):  # a signalling NaN would warn
         canonical = values + values.dtype.type(0)
     canonical[np.isnan(values)] = np.nan

@@ -1,8 +1,8 @@
 """XXH64 over many values at once, with a seed per value: the arithmetic behind routing keys.
 
-NumPy in, NumPy out; knows neither Arrow nor Spark. Work goes block by block through small
-buffers that stay in the processor's cache, which also bounds the memory. Integers wrap, as they
-must: arrays of `uint64` do so silently, and seeds that are Python integers are masked by hand.
+NumPy in, NumPy out; knows neither Arrow nor Spark. Work proceeds block by block through small buffers
+that stay in the processor's cache, which also bounds memory. Integers must wrap: arrays of `uint64` do
+so silently, and seeds that are Python integers are masked explicitly.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def hash_longs(values: U64, seeds: Seeds) -> U64:
 
 
 def hash_bytes(data: npt.NDArray[np.uint8], starts: Offsets, lengths: Offsets, seeds: Seeds) -> U64:
-    """The hashes of byte strings that lie in `data`, which goes on for `SLACK_BYTES` after each.
+    """The hashes of byte strings in `data`, which must extend `SLACK_BYTES` beyond each of them.
 
     >>> data = np.frombuffer(b"spark" + bytes(SLACK_BYTES), dtype=np.uint8)
     >>> hash_bytes(data, np.array([0]), np.array([5]), 42).tolist() == [xxhash.xxh64_intdigest(b"spark", 42)]
@@ -93,7 +93,7 @@ def hash_bytes(data: npt.NDArray[np.uint8], starts: Offsets, lengths: Offsets, s
 
 
 def hash_few_bytes(data: npt.NDArray[np.uint8], starts: Offsets, lengths: Offsets, seeds: Seeds) -> U64:
-    """The same for few values: a call of the C library for each, and nothing is read past a value.
+    """The same for few values: one call of the C library for each. Reads nothing past a value.
 
     >>> data = np.frombuffer(b"a", dtype=np.uint8)
     >>> hash_few_bytes(data, np.array([0]), np.array([1]), 42).tolist() == [xxhash.xxh64_intdigest(b"a", 42)]
@@ -122,7 +122,7 @@ def _hash_block(words: U64, starts: Indexes, lengths: Indexes, seeds: Seeds) -> 
 
 
 def _mix_rest(hash_: U64, words: U64, starts: Indexes, lengths: Indexes) -> None:
-    """Mix in what is left after whole stripes: fewer than 32 bytes of each value."""
+    """Mix in what remains after whole stripes: fewer than 32 bytes of each value."""
     for position in range(0, STRIPE_BYTES - 8, 8):
         for rows, picked in _where(hash_, lengths >= position + 8):
             _mix_word(picked, words[starts[rows] + position])
@@ -138,9 +138,8 @@ def _mix_rest(hash_: U64, words: U64, starts: Indexes, lengths: Indexes) -> None
 def _where(hash_: U64, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[Indexes | slice, U64]]:
     """The rows of the mask and their hashes, written back after the caller has changed them.
 
-    Picking rows out is faster than computing all and choosing: that choice is a branch that the
-    processor cannot predict. Nothing is moved where the mask is all or nothing, as it is for
-    values of equal length.
+    Selecting rows is faster than computing all and choosing, a branch that the processor cannot
+    predict. Nothing is copied where the mask is all or nothing, as it is for values of equal length.
     """
     rows = np.flatnonzero(mask)
     if rows.size == hash_.size:

@@ -32,8 +32,8 @@ from lakestate.tables.runs.table import RunTable, check_timestamp
 class Ttl:
     """How long a row lives after it was written.
 
-    By default from the processing time of the epoch that wrote it. With `column`, a timestamp
-    among the value columns, from that event time, against the watermark.
+    By default it counts from the processing time of the epoch that wrote the row. With `column`, a
+    timestamp among the value columns, it counts from that event time, against the watermark.
 
     >>> Ttl("1 hour").duration_us
     3600000000
@@ -108,7 +108,7 @@ class KeyedTable(RunTable):
     def epoch_checkpointer(
         self, epoch: Epoch, previous: TableFiles, context: TableContext
     ) -> RunCheckpointer:
-        """Writes new runs in front of those that still count."""
+        """Writes new runs in front of those that are still needed."""
         kept = drop_expired_files(
             files_of_subtask(previous.files, context), expired_before_us(self.config, context), self._version
         )

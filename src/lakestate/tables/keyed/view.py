@@ -1,7 +1,7 @@
 """`KeyedView`: what operator code holds to read and write a `KeyedTable`.
 
-A view is the runs written in this epoch and the stored ones, newest first. Reading sees writes at
-once. The cost of a call follows the number of rows in it, not the size of the state.
+A view is the runs written in this epoch and the stored ones, newest first. Reads see writes at once.
+The cost of a call depends on the number of rows in it, not on the size of the state.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from lakestate.tables.runs.run_set import RunSet
 class KeyedView(View):
     """One subtask's rows of a `KeyedTable`.
 
-    `get` answers in the order it was asked, with nulls where there is no such key; `put` and
-    `delete` take effect at once and become durable with the next checkpoint. Keys of another
-    subtask are refused by all of them.
+    `get` returns rows in the order of the given keys, with nulls where a key has no row. `put` and
+    `delete` take effect at once and become durable with the next checkpoint. All of them refuse keys
+    of another subtask.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class KeyedView(View):
         self._written: list[Run] = []
         self._in_flight: RunCheckpointer | None = None
         self._asked: HashedKeys | None = None
-        """The keys of the last question: mostly they are put next."""
+        """The keys of the last lookup, which are usually put next."""
 
     def get(self, keys: Rows) -> pa.RecordBatch:
-        """The values of keys, row by row as asked; null where a key has none."""
+        """The values of keys, one row for each; null where a key has no row."""
         return self.lookup(keys)[1]
 
     def contains(self, keys: Rows) -> pa.BooleanArray:
@@ -58,7 +58,7 @@ class KeyedView(View):
         return self.lookup(keys)[0]
 
     def lookup(self, keys: Rows) -> tuple[pa.BooleanArray, pa.RecordBatch]:
-        """For each key whether it has a row, and its values."""
+        """For each key, whether it has a row, and its values."""
         columns = self._key_columns(keys, "get")
         self._asked = HashedKeys.of(self._layout, columns)
         query, order = self._asked.query(), self._asked.order
@@ -79,14 +79,14 @@ class KeyedView(View):
         return found.in_order(order)
 
     def put(self, rows: Rows) -> None:
-        """Write rows; of several with one key, the last stays."""
+        """Write rows. Of several rows with the same key, the last one is kept."""
         layout = self._layout
         keys = self._key_columns(rows, "put")
         values = conform_columns(rows, layout.value_fields, f"put into {layout.config.name}")
         self._write(keys, values, removed=False)
 
     def delete(self, keys: Rows) -> None:
-        """Remove keys. A key that is not there is fine."""
+        """Remove keys. A key without a row is ignored."""
         columns = self._key_columns(keys, "delete")
         count = len(columns[0])
         values = [pa.nulls(count, field.type) for field in self._layout.value_fields]
@@ -99,7 +99,7 @@ class KeyedView(View):
             yield from narrow_text(live, self._row_schema_nullable()).to_batches()
 
     def count(self) -> int:
-        """The number of keys. Reads the whole state once: not for every batch."""
+        """The number of keys. Reads the whole state: do not call it for every batch."""
         return sum(len(run) for run in self._live_slices())
 
     def to_pylist(self) -> list[dict[str, Any]]:
@@ -113,12 +113,12 @@ class KeyedView(View):
             return
         run = merge_runs(self._written, self._layout)
         if not self._stored.files and run.removed is not None:
-            # Nothing older to hide: a removed key needs no trace.
+            # There is nothing older to hide, so a removed key leaves no trace.
             run = _filter_run(run, ~run.removed)
         checkpointer.insert_data(run.rows)
 
     def begin_next_epoch(self, files: TableFiles, context: TableContext) -> None:
-        """Go on with the next epoch."""
+        """Continue with the next epoch."""
         written = {} if self._in_flight is None else self._in_flight.written
         self._stored = self._stored.for_next_epoch(files.files, context, written)
         self._context = context
@@ -126,7 +126,7 @@ class KeyedView(View):
         self._in_flight = None
 
     def forget_before(self, min_epoch: Epoch) -> None:
-        """Let go of runs held open only for earlier epochs."""
+        """Close runs that are open only for earlier epochs."""
         self._stored.forget_before(min_epoch)
 
     def _runs(self) -> Iterator[Run]:
@@ -146,8 +146,8 @@ class KeyedView(View):
         first, last = self._asked.keys[self._asked.order[[0, -1]]].tolist()
         check_written_keys(KeyRange(first, last), self._layout.config.name, self._context.task)
         self._written.insert(0, run)
-        # Like the stored runs, those of the epoch are merged when they are of similar size, so
-        # that an epoch of many small batches does not search many small runs.
+        # Runs of similar size are merged, as stored ones are, so that an epoch of many small batches
+        # does not search many small runs.
         while len(self._written) > 1 and 2 * len(self._written[0]) >= len(self._written[1]):
             self._written[:2] = [merge_runs(self._written[:2], self._layout)]
 
@@ -170,7 +170,7 @@ class KeyedView(View):
         return Run(rows, layout)
 
     def _live(self, run: Run, places: np.ndarray) -> np.ndarray | None:
-        """Which of some rows still count; None if all do."""
+        """Which of the given rows are neither removed nor expired; None if all are live."""
         live = None if run.removed is None else ~run.removed[places]
         cutoff = expired_before_us(self._layout.config, self._context)
         if cutoff is not None and run.times_us is not None:
@@ -191,7 +191,7 @@ class KeyedView(View):
 
 
 class _Found:
-    """Rows found in several runs, put together in the order of the question."""
+    """Rows found in several runs, assembled in the order of the query."""
 
     def __init__(self, layout: RunLayout, count: int) -> None:
         self._layout = layout
@@ -200,7 +200,7 @@ class _Found:
         self._taken = 0
 
     def add(self, run: Run, places: np.ndarray, rows: np.ndarray, live: np.ndarray | None) -> None:
-        """Rows of one run, of which only the live ones have values."""
+        """Add rows of one run, of which only the live ones have values."""
         if live is not None:
             places, rows = places[live], rows[live]
         indices = pa.array(places)
@@ -212,7 +212,7 @@ class _Found:
         self._taken += len(places)
 
     def in_order(self, order: np.ndarray) -> tuple[pa.BooleanArray, pa.RecordBatch]:
-        """The answer, back in the order in which the keys were asked."""
+        """The result, in the order in which the keys were given."""
         sources = np.empty_like(self._sources)
         sources[order] = self._sources
         present = sources != ABSENT

@@ -1,7 +1,7 @@
-"""Changes of a table's columns that are declared and need no code: add, drop, rename, widen.
+"""Changes to a table's columns that are declared and need no code: add, drop, rename, widen.
 
-Key columns may be renamed and nothing else: the key's values decide which subtask owns a row and
-where it lies in its file.
+Key columns may only be renamed: the values of the key decide which subtask owns a row and where it is in
+its file.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ UNKNOWN_TYPE = ""
 
 @dataclass(frozen=True, slots=True)
 class ColumnChanges(Migration):
-    """A step that is declared: columns dropped, renamed, widened and added, in this order.
+    """A declared step: columns are dropped, renamed, widened and added, in this order.
 
-    `drop`, and `rename` on its left, say names of the older version; `widen` and `add` those of
-    the newer. An added column has one value in all rows that exist already.
+    `drop` and the keys of `rename` use names of the older version; `widen`, `add` and the values of
+    `rename` those of the newer. An added column has the same value in all existing rows.
 
     >>> step = ColumnChanges(1, add={"tier": ("string", "free")}, drop=["old"],
     ...                      rename={"name": "user"}, widen={"n": "bigint"})
@@ -73,9 +73,9 @@ class ColumnChanges(Migration):
     def columns_before(
         self, columns: Mapping[str, Column], key_names: Sequence[str]
     ) -> tuple[dict[str, Column], list[str]]:
-        """The columns and keys of the older version, told from those of the newer.
+        """The columns and keys of the older version, derived from those of the newer.
 
-        A type that cannot be told is UNKNOWN_TYPE. Raises InvalidInputError if the changes do not
+        A type that cannot be derived is UNKNOWN_TYPE. Raises InvalidInputError if the changes do not
         lead to those columns.
         """
         self._check_leads_to(columns, key_names)
@@ -110,7 +110,7 @@ class ColumnChanges(Migration):
         present = [name for name in self.add if name in columns]
         if absent or present:
             raise InvalidInputError(
-                "a column to widen is not there" if absent else "a column to add is there already",
+                "a column to widen does not exist" if absent else "a column to add already exists",
                 object_name=", ".join(absent or present),
                 found=", ".join(columns),
             )
@@ -152,7 +152,7 @@ class ColumnChanges(Migration):
 
 
 def _check_shapes(changes: ColumnChanges) -> None:
-    # A text is a sequence of texts: "old" would drop o, l and d.
+    # A string is a sequence of strings: "old" would drop o, l and d.
     if isinstance(changes.drop, str):
         raise InvalidInputError("drop takes a list of names", found=repr(changes.drop))
     for name, added in changes.add.items():
@@ -194,7 +194,7 @@ def _refuse_keys(verb: str, names: Iterable[str], key_names: Sequence[str]) -> N
         raise InvalidInputError(
             f"a key column cannot be {verb}",
             object_name=", ".join(keys),
-            action="rows lie where the hash of their key put them: write the state into a new table "
+            action="the hash of the key decides where a row is stored: write the state into a new table "
             "with the other key",
         )
 

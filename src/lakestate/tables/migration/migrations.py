@@ -1,7 +1,7 @@
-"""Reading state of older versions: which versions a table can read, and how a file's rows get there.
+"""Reading state of older versions: which versions a table can read, and how a file's rows are upgraded.
 
-Files are migrated when they are read; nothing here writes. This module is what the table types use;
-the kinds of steps are in `migration_steps`, `migration_columns` and `migration_values`.
+Files are migrated when they are read; nothing here writes. Table types use this module; the kinds of
+steps are in `steps`, `columns` and `values`.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ def versions_covered(migrations: Sequence[Migration], version: int) -> frozenset
 def check_migrations(
     migrations: Sequence[Migration], version: int, keys: Sequence[Column], values: Sequence[Column]
 ) -> None:
-    """Refuse steps that cannot lead to the declared columns, as far as declared changes tell.
+    """Refuse steps that cannot lead to the declared columns, as far as declared changes show.
 
-    For where a table is declared: a mistake shows before any state is read.
+    Called where a table is declared, so that a mistake is reported before any state is read.
     """
     versions_covered(migrations, version)
     columns = {column.name: column for column in (*keys, *values)}
     names = [column.name for column in keys]
     expected = version - 1
     for step in reversed(migrations):
-        # What code does to columns is known to nobody, and so is what lies beyond it.
+        # What code does to columns is unknown, and so are the columns before it.
         if not isinstance(step, ColumnChanges) or step.from_version != expected:
             return
         columns, names = step.columns_before(columns, names)
@@ -85,10 +85,10 @@ def check_migrations(
 
 
 def upgrade_of(layout: RunLayout, migrations: Sequence[Migration] = ()) -> Upgrade:
-    """What brings the rows of a file of any known version into the layout.
+    """The function that brings the rows of a file of any known version into the layout.
 
-    A file of the current version in the current columns is passed through at no cost. Rows that
-    say that their key is removed keep saying so, and no migration sees them.
+    A file of the current version with the current columns passes through at no cost. Rows that mark
+    their key as removed stay so, and migrations do not see them.
     """
     config = layout.config
     check_migrations(migrations, config.state_version, config.key_columns, config.value_columns)

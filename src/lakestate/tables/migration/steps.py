@@ -1,8 +1,8 @@
 """One step from a state version to the next, written as code over the rows of a table.
 
-A step sees the columns that users know, key columns first, and only rows that exist. It may change
-values; it may not change which rows there are, their order, or their keys, because a row lies where
-its key put it.
+A step sees the user's columns, key columns first, and only rows that exist. It may change values. It
+may not change the number of rows, their order, or their keys, because the key decides where a row is
+stored.
 """
 
 from __future__ import annotations
@@ -73,18 +73,18 @@ class ArrowMigration(Migration):
         _check_callable(self.migrate)
 
     def apply(self, rows: pa.Table, key_names: Sequence[str], target: pa.Schema | None = None) -> pa.Table:
-        """The migrated rows, once it is seen that rows, order and keys are unchanged."""
+        """The migrated rows, after a check that rows, order and keys are unchanged."""
         return require_same_rows(rows, self.migrate(rows), key_names)
 
 
 @dataclass(frozen=True, slots=True)
 class RowMigration(Migration):
-    """A step in code, row by row: simple, and slow.
+    """A step in code, row by row: simple, but slow.
 
-    `migrate` takes and returns a dict of key and value columns. Values are Python's, as
-    `pyarrow.Table.to_pylist` gives them; maps are lists of pairs. Every row must come back with
-    the same names. The last step's values take the declared types. Those of earlier steps keep
-    the type their column had, or are inferred: use `ArrowMigration` where that is not enough.
+    `migrate` takes and returns a dict of key and value columns. Values are Python objects, as
+    `pyarrow.Table.to_pylist` returns them; maps are lists of pairs. All rows must be returned with the
+    same names. Values of the last step take the declared types. Those of earlier steps keep the type
+    of their column, or it is inferred: use `ArrowMigration` where that is not enough.
 
     >>> rows = pa.table({"user": ["ada"], "name": ["Ada Lovelace"]})
     >>> step = RowMigration(1, lambda row: {"user": row["user"], "first": row["name"].split()[0]})
@@ -100,7 +100,7 @@ class RowMigration(Migration):
         _check_callable(self.migrate)
 
     def apply(self, rows: pa.Table, key_names: Sequence[str], target: pa.Schema | None = None) -> pa.Table:
-        """The migrated rows, once it is seen that keys are unchanged."""
+        """The migrated rows, after a check that keys are unchanged."""
         migrated = [
             _require_mapping(self.migrate(row), number) for number, row in enumerate(rows.to_pylist())
         ]
@@ -113,7 +113,7 @@ class RowMigration(Migration):
 
 
 def name_before_all(name: str, steps: Sequence[Migration]) -> str:
-    """The name that a column had before some steps, of which the first is the oldest."""
+    """The name that a column had before some steps, given oldest first."""
     for step in reversed(steps):
         name = step.name_before(name)
     return name
@@ -127,7 +127,7 @@ def require_version(version: int) -> int:
 
 
 def require_same_rows(before: pa.Table, after: object, key_names: Sequence[str]) -> pa.Table:
-    """What a step returned, key columns first, if it has the rows and keys that went in.
+    """What a step returned, key columns first, if it has the same rows and keys as before.
 
     >>> rows = pa.table({"user": ["ada", "bob"]})
     >>> require_same_rows(rows, rows.slice(1), ["user"])
@@ -160,7 +160,7 @@ def _check_same_key(before: pa.Table, after: pa.Table, name: str) -> None:
             "a key column is gone",
             object_name=name,
             found=", ".join(after.column_names) or "no column",
-            action="keys stay as they are; rename one with ColumnChanges",
+            action="keep key columns; rename them with ColumnChanges",
         )
     found = after.column(name)
     if found.type != expected.type:

@@ -1,7 +1,7 @@
-"""The rows of a data file of an older state version, brought into the declared columns.
+"""The rows of a data file of an older state version, converted to the declared columns.
 
-User code sees the columns that users know, of rows that exist. The columns that Lakestate adds are
-kept as they are, so a migrated file is sorted and routed as it was.
+User code sees the user's columns of rows that exist. The columns that Lakestate adds stay as they are,
+so that a migrated file is sorted and routed as before.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TableUpgrade:
         if live is not None:
             places = _places(live)
             values = [column.combine_chunks().take(places) for column in values]
-        # The file's own keys: a step was only seen to leave the live ones as they are.
+        # The file's own keys: steps are only known to preserve those of live rows.
         return pa.table([*rows.select(keys).columns, *values], names=self.layout.row_schema.names)
 
     def _apply_steps(
@@ -115,7 +115,7 @@ class TableUpgrade:
         return column
 
     def _check_times(self, before: pa.Table, after: pa.Table, chain: Sequence[Migration], shown: str) -> None:
-        """Metadata says which times a file holds, and rows are ordered by them."""
+        """Refuse changed event times: metadata states the times of a file, and rows are sorted by them."""
         config = self.layout.config
         if not config.table_type.is_ordered_by_time or config.time_column is None:
             return
@@ -124,7 +124,7 @@ class TableUpgrade:
             raise self._misfit_error(shown, f"other times in column {config.time_column}", "unchanged times")
 
     def _arrange(self, rows: pa.Table, users: pa.Table, shown: str) -> pa.Table:
-        """The user's columns between Lakestate's own, as the layout wants them."""
+        """The user's columns and Lakestate's own, in the order of the layout."""
         columns = dict(zip(users.column_names, users.columns, strict=True))
         columns |= {name: rows.column(name) for name in rows.column_names if name in _INTERNAL}
         if self.layout.has_updated:
@@ -180,13 +180,13 @@ def _live(rows: pa.Table) -> pa.ChunkedArray | None:
 
 
 def _places(live: pa.ChunkedArray) -> pa.Array:
-    """For each row its place among the live ones; null for the others."""
+    """For each row, its place among the live ones; null for the others."""
     mask = live.combine_chunks().to_numpy(zero_copy_only=False)
     return pa.array(np.cumsum(mask) - 1, mask=~mask)
 
 
 def _fits(found: pa.DataType, declared: pa.DataType) -> bool:
-    """True if it is the same type in another representation, or a narrower one."""
+    """True for the same type in another representation, or a narrower type."""
     if pa.types.is_null(found):
         return True
     try:

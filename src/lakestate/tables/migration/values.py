@@ -1,7 +1,7 @@
-"""Typed Python values that know how to become the next version of themselves.
+"""Typed Python values that can be migrated to the next version of their type.
 
-For tables whose values are Python objects. A type names the type it followed; the chain of types is
-what can be read. Nothing here decodes or stores.
+For tables whose values are Python objects. A type names the type it replaced; every type in that chain
+can be read. Nothing here decodes or stores.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lakestate.tables.migration.steps import require_version
 
 
 class MigratableState:
-    """A value type with a version, the type it followed, and the way from there.
+    """A value type with a version, the type it replaced, and the migration from that type.
 
     Works for dataclasses and `msgspec.Struct`. A type without it is version 1.
 
@@ -37,11 +37,11 @@ class MigratableState:
 
     VERSION: ClassVar[int] = 1
     PREVIOUS: ClassVar[Any] = None
-    """The type of version `VERSION - 1`, or None if that is not read any more."""
+    """The type of version `VERSION - 1`, or None if that version can no longer be read."""
 
     @classmethod
     def migrate(cls, previous: Any) -> Self:
-        """This type's value of a value of the previous type."""
+        """Convert a value of the previous type to this type."""
         raise NotImplementedError(f"{cls.__name__}.migrate")
 
 
@@ -55,7 +55,7 @@ def version_of(value_type: Any) -> int:
 
 
 def chain_of(value_type: Any) -> dict[int, Any]:
-    """Which type each readable version has, the newest first.
+    """The type of each readable version, newest first.
 
     >>> chain_of(int)
     {1: <class 'int'>}
@@ -66,7 +66,7 @@ def chain_of(value_type: Any) -> dict[int, Any]:
 
 
 def migrate_value(value: Any, stored_version: int, value_type: Any, *, table: str, key: object) -> Any:
-    """A value as it was stored in some version, brought to the declared type step by step."""
+    """A value of some stored version, migrated to the declared type step by step."""
     if stored_version == version_of(value_type):
         return value
     steps = _steps(value_type, stored_version) if _is_migratable(value_type) else None
@@ -92,7 +92,7 @@ def _chain(value_type: Any) -> tuple[tuple[int, Any], ...]:
     current: Any = value_type
     while _is_migratable(current) and current.PREVIOUS is not None:
         previous = current.PREVIOUS
-        # Versions go down by one at each step, so that a loop is seen like a gap.
+        # Versions go down by one at each step, so that a loop is detected like a gap.
         if version_of(previous) != current.VERSION - 1:
             raise InvalidInputError(
                 "versions of state types must go down by one",
@@ -109,7 +109,7 @@ def _chain(value_type: Any) -> tuple[tuple[int, Any], ...]:
 
 @lru_cache(maxsize=1024)
 def _steps(value_type: Any, stored_version: int) -> tuple[type[MigratableState], ...] | None:
-    """The types to go through, oldest first; None if there is no way."""
+    """The types to migrate through, oldest first; None if there is no chain from that version."""
     chain = dict(_chain(value_type))
     if stored_version not in chain:
         return None

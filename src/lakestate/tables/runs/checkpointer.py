@@ -18,7 +18,7 @@ from lakestate.tables.writers import writers
 
 
 class RunCheckpointer:
-    """Collects the runs of an epoch. The newest comes first in what `finish` returns."""
+    """Collects the runs of an epoch. `finish` returns the newest first."""
 
     def __init__(self, layout: RunLayout, epoch: Epoch, carried: TableFiles, context: TableContext) -> None:
         self._layout = layout
@@ -41,5 +41,5 @@ class RunCheckpointer:
 
     @property
     def written(self) -> dict[FileRef, Run]:
-        """The runs that were stored, by their files. After `finish`."""
+        """The runs that were stored, by their files. Available after `finish`."""
         return {future.result(): run for run, future in self._writes}

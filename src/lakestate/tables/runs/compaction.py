@@ -1,7 +1,7 @@
 """Merging the stored runs of a table into one, beside the stream.
 
-The merge walks the key space slice by slice and writes row group by row group, so that its memory
-does not grow with the state. What it replaces stays readable until retention removes it.
+The merge walks the key space slice by slice and writes one row group at a time, so that its memory does
+not grow with the state. The files it replaces stay readable until retention removes them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def write_pieces(
     epoch: Epoch,
     long: frozenset[str],
 ) -> FileRef | None:
-    """Store sorted pieces as one file. None if no row came. `long` are columns with long values."""
+    """Store sorted pieces as one file. None if there are no rows. `long` are columns with long values."""
     key_values = CheckpointParquetMetadata.of(layout.config).to_key_values()
     with tempfile.TemporaryDirectory(prefix="lakestate-compact-") as folder:
         path = Path(folder) / "run.parquet"
@@ -86,7 +86,7 @@ def _merge_surviving_rows(
 
 
 def _surviving_mask(run: Run, expired_before_us: int | None) -> np.ndarray | None:
-    """Rows that say something. Only asked when nothing older is left for them to hide."""
+    """Rows that are neither removed nor expired. Only valid if no older row is left for them to hide."""
     keep = None if run.removed is None else ~run.removed
     if expired_before_us is not None and run.times_us is not None:
         fresh = run.times_us >= expired_before_us

@@ -1,4 +1,4 @@
-"""One data file of runs against its reference: that it decodes, and holds what the reference says.
+"""Checks one data file of runs against its reference: that it decodes, and holds what the reference says.
 
 Rows are read a row group at a time where the reference knows them, so that memory does not follow
 the size of the file. Raises the errors that restoring would raise; `ContradictionError` where the

@@ -1,7 +1,7 @@
 """Runs between memory, the object store and the run cache.
 
-Writing gives a `FileRef` that says all that a reader must know to verify the file, whole or by row
-group. Opening gives a memory-mapped `Run`, from the cache or rebuilt from Parquet.
+Writing returns a `FileRef` with everything that a reader needs to verify the file, whole or by row
+group. Opening returns a memory-mapped `Run`, from the cache or rebuilt from Parquet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Upgrade = Callable[[pa.Table, CheckpointParquetMetadata, str], pa.Table]
 _log = logging.getLogger("lakestate.cache")
 
 _MapKey = tuple[Path, tuple[int, int, int], object, object]
-"""Where a file lies, which content it was when it was mapped, and as what it is read."""
+"""The path of a file, the identity of its content when it was mapped, and the layout it is read with."""
 MAPS_MAX = 64
 _MAPS: OrderedDict[_MapKey, Run] = OrderedDict()
 _MAPS_LOCK = threading.Lock()
@@ -47,7 +47,7 @@ _SOUND_MAX = 10_000
 
 
 def write_run(run: Run, context: TableContext, epoch: Epoch) -> FileRef:
-    """Store a run as a new data file, and keep it in the cache as well."""
+    """Store a run as a new data file, and keep it in the cache."""
     layout = run.layout
     rows = run.rows.select(layout.stored_schema.names)
     data = encode_run(rows, CheckpointParquetMetadata.of(layout.config).to_key_values())
@@ -67,7 +67,7 @@ def split_into_row_groups(run: Run) -> Iterator[Run]:
 
 
 class RunSummary:
-    """What must be known of a run's row groups to refer to the file they are written to."""
+    """What a file reference says about the row groups of a run."""
 
     def __init__(self) -> None:
         self.group_keys: list[KeyRange] = []
@@ -76,7 +76,7 @@ class RunSummary:
         self.times: TimeRange | None = None
 
     def add(self, group: Run) -> None:
-        """One row group more, in order."""
+        """Add the next row group."""
         self.group_keys.append(KeyRange(int(group.keys[0]), int(group.keys[-1])))
         self.row_count += len(group)
         self.removed_count += 0 if group.removed is None else int(group.removed.sum())
@@ -86,7 +86,7 @@ class RunSummary:
 def store_run_bytes(
     data: pa.Buffer, streamed: RunSummary, layout: RunLayout, context: TableContext, epoch: Epoch
 ) -> FileRef:
-    """Upload the Parquet bytes of a run under a name that nobody else has."""
+    """Upload the Parquet bytes of a run under a unique name."""
     task, config = context.task, layout.config
     path = context.objects.paths.data(
         epoch, task.operator_id, config.name, task.subtask_index, context.ambient.new_id()
@@ -114,9 +114,9 @@ def store_run_bytes(
 
 
 def open_run(file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None = None) -> Run:
-    """The rows of a file that count for the holder of the reference.
+    """The rows of a file that are valid for the holder of the reference.
 
-    Raises CorruptionError naming the file if it is missing, damaged or another table's.
+    Raises CorruptionError naming the file if it is missing, damaged, or belongs to another table.
     """
     key = _cache_key(file, layout, context)
     cache = context.cache if _is_cacheable(file, layout, context) else None
@@ -133,22 +133,22 @@ def _find_cached(cache: RunCache, key: str) -> CachedFile | None:
     try:
         return cache.find(key)
     except (StorageUnavailableError, OSError) as cause:
-        _log.warning("the cache cannot be used, and a run is fetched again: %s", cause)
+        _log.warning("the cache cannot be used; a run is fetched again: %s", cause)
         return None
 
 
 def _fill_cache(cache: RunCache, key: str, rows: pa.Table) -> None:
-    """Fill the cache, which never fails an epoch: the rows are stored, or have been fetched."""
+    """Fill the cache. A failure does not fail the epoch: the rows are stored, or were fetched."""
     try:
         cache.open(key, _cache_writer(rows)).close()
     except (LakestateError, OSError) as cause:
-        _log.warning("a run is not kept in the cache, and will be fetched again: %s", cause)
+        _log.warning("a run is not kept in the cache and will be fetched again: %s", cause)
 
 
 def _map_cached(cached: CachedFile, layout: RunLayout) -> Run | None:
-    """The run in a cached file. Maps stay open for a while: the next epoch finds its pages there.
+    """The run in a cached file. Maps stay open for a while, so that the next epoch finds its pages.
 
-    None if the file is not such a run, whatever its record says: a cache never fails a job.
+    None if the file is not such a run, whatever its record says: the cache never fails a job.
     """
     key: _MapKey = (cached.path, cached.identity, layout.config, layout.hash)
     with _MAPS_LOCK:
@@ -159,7 +159,7 @@ def _map_cached(cached: CachedFile, layout: RunLayout) -> Run | None:
             try:
                 _MAPS[key] = Run(_sound_rows(cached, layout), layout).build_index()
             except (pa.ArrowException, OSError, ValueError) as cause:
-                _log.warning("a cached run cannot be read, and is fetched again: %s: %s", cached.path, cause)
+                _log.warning("a cached run cannot be read and is fetched again: %s: %s", cached.path, cause)
                 return None
         if len(_MAPS) > MAPS_MAX:
             _MAPS.popitem(last=False)
@@ -167,7 +167,7 @@ def _map_cached(cached: CachedFile, layout: RunLayout) -> Run | None:
 
 
 def _drop_evicted() -> None:
-    """Let go of maps of files that the cache has removed or replaced: their disk space is free only then."""
+    """Close maps of files that the cache has removed or replaced, which frees their disk space."""
     for key in list(_MAPS):
         path, identity, *_ = key
         try:
@@ -180,16 +180,16 @@ def _drop_evicted() -> None:
 
 
 def _sound_rows(cached: CachedFile, layout: RunLayout) -> pa.Table:
-    """The rows of a cached file, whose buffers were looked through once in this process.
+    """The rows of a cached file, whose buffers are validated once in this process.
 
-    An offset that leads out of its buffer would be followed by native code.
+    Native code would follow an offset that points outside its buffer.
     """
     rows = pa.ipc.open_file(cached.memory_map()).read_all()
     if rows.schema.names != layout.schema.names:
         raise ValueError(f"columns {rows.schema.names}")
     if cached.identity not in _SOUND:
         for chunk in (chunk for column in rows.columns for chunk in column.chunks):
-            # Text as bytes: Spark's may be invalid UTF-8, which does no harm.
+            # Validate text as bytes: Spark's may be invalid UTF-8, which is harmless here.
             as_bytes = _AS_BYTES.get(chunk.type)
             (chunk if as_bytes is None else chunk.view(as_bytes)).validate(full=True)
         if len(_SOUND) >= _SOUND_MAX:
@@ -223,7 +223,7 @@ def require_layout(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
 
 
 def _blocks(data: pa.Buffer, group_keys: Sequence[KeyRange]) -> tuple[Block, ...]:
-    """What is needed to read a part of the file and still verify it. Empty for one row group."""
+    """What is needed to read and verify a part of the file. Empty for one row group."""
     if len(group_keys) < 2:
         return ()
     groups = row_groups(pq.read_metadata(pa.BufferReader(data)))
@@ -259,10 +259,10 @@ def _time_range(run: Run) -> TimeRange | None:
 
 
 def _cache_key(file: FileRef, layout: RunLayout, context: TableContext) -> str:
-    """Names the content: which file, which part of it, in which columns, migrated by whose code.
+    """Identifies the content: the file, the part of it, its columns, and the code that migrated it.
 
-    What a migration makes of a file is kept for one generation only: the next start of the job
-    may come with a corrected one.
+    The result of a migration is kept for one generation only: the next start of the job may have
+    corrected the migration.
     """
     blocks = wanted_blocks(file)
     part = f"{blocks[0]}-{blocks[-1]}" if blocks else "all"
@@ -271,10 +271,10 @@ def _cache_key(file: FileRef, layout: RunLayout, context: TableContext) -> str:
 
 
 def _is_cacheable(file: FileRef, layout: RunLayout, context: TableContext) -> bool:
-    """False if the cache might give to one start of the job what another one's migration made.
+    """False if the cache might return what a migration of another start of the job produced.
 
-    A driver that has claimed its generation has a higher one than all who wrote in an older
-    version. Who opens tables without claiming has the same in every start, and migrates anew.
+    A driver that has claimed a generation has a higher one than every writer of an older version.
+    Code that opens tables without a claim has the same generation each time, and migrates again.
     """
     return not _is_migrated(file, layout) or file.generation < context.task.generation
 

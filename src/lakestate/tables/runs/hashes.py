@@ -1,7 +1,7 @@
-"""The hashes of the keys in a data file, which are not stored but computed when the file is read.
+"""The hashes of the keys in a data file, which are computed when the file is read and not stored.
 
-Rows are stored in ascending order of them. A file in which they do not ascend, whatever its checksum
-says, was not written by this table, and searching it would miss rows.
+Rows are stored in ascending order of their hashes. If they do not ascend, then this table did not write
+the file, whatever its checksum says, and a search would miss rows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from lakestate.tables.runs.layout import HASH, KEY, RunLayout
 def add_hashes(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
     """The rows of a file with the hashes of their keys in front.
 
-    They are those of the key columns, which come first, as they were stored: a migration that
-    follows may give the columns other names, and leaves the keys as they are.
+    They are computed from the key columns, which come first, as stored: a later migration may rename
+    the columns but does not change the keys.
     """
     key_count = len(layout.key_names)
     if rows.num_columns < key_count or KEY in rows.column_names:
@@ -32,7 +32,7 @@ def add_hashes(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
 
 
 def _hashes(keys: pa.Table, layout: RunLayout) -> list[np.ndarray]:
-    """One array for each hash, though the key columns come in pieces: it is searched as a whole."""
+    """One array for each hash, even if the key columns are in chunks: it is searched as a whole."""
     columns = [np.empty(keys.num_rows, dtype=np.uint64) for _ in range(1 + layout.has_fine_key)]
     start = 0
     for batch in keys.to_batches():
@@ -52,7 +52,7 @@ def _check_ascending(columns: Sequence[np.ndarray], shown: str) -> None:
         raise CorruptionError(
             "data file is not in the order of its keys",
             object_name=shown,
-            found=f"row {int(np.argmax(wrong)) + 1} before its place",
+            found=f"row {int(np.argmax(wrong)) + 1} out of order",
             expected="ascending hashes of the key columns",
             action="restore the object, or open an epoch that does not need it",
         )

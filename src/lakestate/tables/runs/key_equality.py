@@ -1,4 +1,4 @@
-"""Are two rows of key columns the same key? Vectorised; nulls equal nulls, as in SQL's `<=>`."""
+"""Whether rows have equal keys. Vectorised; nulls equal nulls, as with SQL's `<=>`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _same_column(left: pa.Array, right: pa.Array) -> np.ndarray:
 
 
 def _comparable_bits(column: pa.Array) -> pa.Array:
-    """Floats as integers in which all NaN are one and both zeros are one, as Spark groups them."""
+    """Floats as integers in which all NaN are equal and both zeros are equal, as in Spark's grouping."""
     width = column.type.bit_width
     floats = column.fill_null(0).to_numpy(zero_copy_only=False) + 0.0
     floats = np.where(np.isnan(floats), np.nan, floats).astype(f"f{width // 8}")

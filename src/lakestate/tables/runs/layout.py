@@ -1,10 +1,9 @@
-"""How the rows of a table lie in a run: which columns, in which order, sorted by what.
+"""The layout of a table's rows in a run: which columns there are, and in which order.
 
-A run holds `__key`, the routing key; `__hash`, the hash of the whole key, where that is finer than
-the routing key; the key columns; the value columns; and `__removed`, or `__updated`, where the table
-type needs them. The two hashes follow from the key columns and are not stored: they cannot be
-compressed, and computing them again is faster than fetching them. Everything that reads or writes
-runs asks here.
+A run holds `__key`, the routing key; `__hash`, the hash of the whole key, where that is finer than the
+routing key; the key columns; the value columns; and `__removed` or `__updated`, where the table type
+needs them. The two hashes follow from the key columns and are not stored: they do not compress, and
+computing them is faster than fetching them.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class RunLayout:
 
     @cached_property
     def has_removals(self) -> bool:
-        """True if a row may say that its key is gone."""
+        """True if a row may mark its key as removed."""
         return self.config.table_type.has_tombstones
 
     @cached_property
@@ -75,8 +74,8 @@ class RunLayout:
             trailing.append(pa.field(REMOVED, pa.bool_(), nullable=False))
         if self.has_updated:
             trailing.append(pa.field(UPDATED, pa.timestamp("us", tz="UTC"), nullable=False))
-        # A removed key has no values, so value columns are nullable in the file whatever they
-        # are to the user.
+        # A removed key has no values, so value columns are nullable in the file even if the user
+        # declares them not null.
         values = [field.with_nullable(True) for field in self.value_fields]
         return pa.schema([*internal, *self.key_fields, *values, *trailing])
 
@@ -102,12 +101,12 @@ class RunLayout:
 
     @cached_property
     def value_schema(self) -> pa.Schema:
-        """What a lookup answers with."""
+        """What a lookup returns."""
         return pa.schema([field.with_nullable(True) for field in self.value_fields])
 
     @cached_property
     def row_schema(self) -> pa.Schema:
-        """What users put and scan: key columns, then value columns."""
+        """The rows that users put and scan: key columns, then value columns."""
         return pa.schema([*self.key_fields, *self.value_fields])
 
     def mismatch(self, found: pa.Schema, object_name: str) -> IncompatibleStateError:

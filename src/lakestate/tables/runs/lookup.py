@@ -1,8 +1,8 @@
 """Finding many keys in a run at once. Nothing here loops over rows in Python.
 
-A search is a binary search on the routing keys, a second one on the whole-key hashes where many
-keys share a routing key, and then a comparison of the key columns themselves: two keys with one
-hash are two keys.
+A lookup is a binary search on the routing keys, a second one on the whole-key hashes where many keys
+share a routing key, and then a comparison of the key columns themselves: different keys may have the
+same hash.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Query:
         return len(self.keys)
 
     def take(self, rows: np.ndarray) -> Query:
-        """The same query for some of its rows only."""
+        """The same query for some of its rows."""
         indices = pa.array(rows)
         return Query(
             self.keys[rows],
@@ -45,7 +45,7 @@ class Query:
 
 @dataclass(frozen=True)
 class HashedKeys:
-    """Keys as they were given, their hashes, and the order of ascending routing keys."""
+    """Keys as given, their hashes, and the order that sorts their routing keys."""
 
     columns: Sequence[pa.Array]
     keys: np.ndarray
@@ -59,14 +59,14 @@ class HashedKeys:
         return cls(columns, keys, hashes, np.argsort(keys))
 
     def are(self, columns: Sequence[pa.Array]) -> bool:
-        """True if these are the same keys in the same order: comparing is cheaper than hashing."""
+        """True if these are the same keys in the same order. Comparing is cheaper than hashing."""
         return all(one.equals(other) for one, other in zip(self.columns, columns, strict=True))
 
     def query(self) -> Query:
         """A query in ascending order.
 
-        Sorted, the searches walk through memory instead of jumping about in it: with a large
-        state that is most of the cost.
+        Searches for sorted keys walk through memory instead of jumping around in it, which is most
+        of the cost with a large state.
         """
         return Query(self.keys, self.hashes, self.columns).take(self.order)
 
@@ -85,7 +85,7 @@ def positions(run: Run, query: Query) -> np.ndarray:
     while len(rows):
         same = same_keys(_query_columns(query, rows), _key_columns_at(run, places))
         found[rows[same]] = places[same]
-        # Another key with this hash: the right one may be the next row.
+        # Another key has this hash; the right one may be in the next row.
         rows, places = rows[~same], places[~same] + 1
         here = _same_hash(run, query, places, rows)
         places, rows = places[here], rows[here]
@@ -105,13 +105,13 @@ def _first_places(run: Run, query: Query, start: int, stop: int) -> np.ndarray:
 def _lower_bound(run: Run, keys: np.ndarray) -> np.ndarray:
     """For each routing key, the first place in the run that is not less.
 
-    In a large run every step of a binary search is a page that is not in the processor's cache:
-    the samples find the few rows among which the last steps are made.
+    In a large run every step of a binary search misses the processor's cache. The samples narrow the
+    search to the few rows in which the last steps take place.
     """
     if len(run) < SAMPLED_RUN_ROWS:
         return np.searchsorted(run.keys, keys, side="left")
     sample = np.searchsorted(run.key_samples, keys, side="left") - 1
-    # The last place before the answer is less than a block after its sample.
+    # The last place before the result is less than a block after its sample.
     before = np.maximum(sample, 0) * SAMPLE_ROWS
     step = SAMPLE_ROWS >> 1
     while step:
@@ -127,7 +127,7 @@ def first_places(
 ) -> np.ndarray:
     """For each row, the first place in its own [low, high) that is not before what it looks for.
 
-    `before` is given places and the rows that ask about them.
+    `before` takes places and the rows that they are compared with.
     """
     low, high = low.copy(), high.copy()
     open_ = np.flatnonzero(low < high)

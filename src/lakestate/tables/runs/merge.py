@@ -1,6 +1,6 @@
-"""Merging runs: of several rows with one key the newest stays.
+"""Merging runs: of several rows with the same key, the newest is kept.
 
-Everything is done on one slice of the key space at a time, so that memory follows the slice and not
+All work is done on one slice of the key space at a time, so that memory depends on the slice and not on
 the state.
 """
 
@@ -45,7 +45,7 @@ def sort_keep_first(bag: Run) -> Run:
 def sort_keep_last(bag: Run, order: np.ndarray | None = None) -> Run:
     """The rows of a bag sorted by key, the last of each key kept.
 
-    `order` is one of ascending routing keys, if it is known already.
+    `order` sorts the routing keys, if it is already known.
     """
     order = _sort_order(bag, order)
     again = _same_as_previous(bag, order)
@@ -79,16 +79,16 @@ def key_slices(runs: Sequence[Run], rows_max: int = SLICE_ROWS) -> Iterator[list
 
 
 def _sort_order(bag: Run, known: np.ndarray | None = None) -> np.ndarray:
-    """Equal hashes in the order they came: the first, or the last, of a key is wanted."""
+    """The order by hash. Equal hashes keep their order, because the first or last of a key is wanted."""
     if bag.hashes is not None:
         return np.lexsort((bag.hashes, bag.keys))
     order = np.argsort(bag.keys) if known is None else known.copy()
-    # The fast sort is not stable. Where no hash repeats, there is nothing to keep in order.
+    # The fast sort is not stable, which does not matter if no hash repeats.
     return np.argsort(bag.keys, kind="stable") if _equal_hashes(bag, order).any() else order
 
 
 def _same_as_previous(bag: Run, order: np.ndarray) -> np.ndarray | None:
-    """Which rows, in this order, repeat the key before them. None if none does.
+    """Which rows, in this order, repeat the key of the row before. None if none does.
 
     If keys collide, `order` is changed in place so that equal keys are neighbours again.
     """
@@ -113,7 +113,7 @@ def _equal_hashes(bag: Run, order: np.ndarray) -> np.ndarray:
 
 
 def _same_neighbours(bag: Run, order: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """Of the candidates, those whose whole key equals the one before."""
+    """The candidates whose whole key equals that of the row before."""
     rows = np.flatnonzero(candidates)
     here = [pc.take(column, pa.array(order[rows])) for column in bag.key_columns]
     before = [pc.take(column, pa.array(order[rows - 1])) for column in bag.key_columns]

@@ -1,7 +1,7 @@
-"""The check that a subtask writes rows of its own keys only, and asks for no others.
+"""The check that a subtask writes and looks up only its own keys.
 
-A row in the wrong subtask would be found today and lost by the next rescaling. A question in the
-wrong subtask would be answered with "no such row", unless there is only one subtask.
+A row in the wrong subtask would be found today and lost by the next rescaling. A lookup in the wrong
+subtask would find no row, unless there is only one subtask.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from lakestate.protocol.values import TaskInfo
 
 
 def check_written_keys(found: KeyRange, table: str, task: TaskInfo) -> None:
-    """Refuse rows whose routing keys are not all the subtask's."""
+    """Refuse rows with routing keys that the subtask does not own."""
     _check(found, f"rows of another subtask were put into table {table}", task)
 
 
 def check_queried_keys(keys: np.ndarray, table: str, task: TaskInfo) -> None:
-    """Refuse to look for routing keys, which ascend, that are not all the subtask's."""
+    """Refuse to look up routing keys that the subtask does not own. `keys` ascend."""
     if len(keys):
         asked = KeyRange(int(keys[0]), int(keys[-1]))
-        _check(asked, f"keys of another subtask were asked of table {table}", task)
+        _check(asked, f"keys of another subtask were looked up in table {table}", task)
 
 
 def _check(found: KeyRange, summary: str, task: TaskInfo) -> None:
@@ -33,6 +33,5 @@ def _check(found: KeyRange, summary: str, task: TaskInfo) -> None:
             object_name=str(task),
             found=f"routing keys {found.first} to {found.last}",
             expected=f"{mine.first} to {mine.last}",
-            action="the table's key, or its route_by, must be what the pipeline is keyed by, "
-            "with the same types",
+            action="key the table, or its route_by, by what the pipeline is keyed by, with the same types",
         )

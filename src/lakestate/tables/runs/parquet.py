@@ -1,8 +1,8 @@
 """Runs as Parquet: how rows become bytes, and bytes rows again.
 
-Encodings are chosen for mostly distinct columns, where dictionaries only cost. Row groups
-are small enough to be worth skipping and carry page checksums, statistics and a page index, so a
-subtask that owns a part of the keys reads only that part, verified.
+Encodings are chosen for mostly distinct columns, where dictionaries only cost. Row groups are small
+enough to be worth skipping, and have page checksums, statistics and a page index, so that a subtask
+that owns a part of the keys reads and verifies only that part.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMPRESSION_LEVEL = 1
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Where a row group lies in its file."""
+    """The position of a row group in its file."""
 
     start: int
     length: int
@@ -43,9 +43,9 @@ def encode_run(rows: pa.Table, key_values: Mapping[bytes, bytes]) -> pa.Buffer:
 
 
 def row_group_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
-    """Where row groups begin and end: after so many rows, or so many bytes of nested values.
+    """Where row groups begin and end, limited by rows and by bytes of nested values.
 
-    Arrow cannot read back a row group with more than 2 GiB of text inside of arrays, maps or structs.
+    Arrow cannot read back a row group with more than 2 GiB of text inside arrays, maps or structs.
     """
     nested = [column for column in rows.columns if pa.types.is_nested(column.type)]
     for start in range(0, len(rows), ROW_GROUP_ROWS):
@@ -60,7 +60,7 @@ def row_group_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
 
 
 def long_columns(tables: Iterable[pa.Table]) -> frozenset[str]:
-    """The columns with a value of so many bytes that statistics and common prefixes only cost."""
+    """The columns with a value so long that statistics and common prefixes only cost."""
     return frozenset(
         name
         for table in tables
@@ -91,11 +91,11 @@ def run_writer(
 
 
 THREADED_BYTES_MIN = 1 << 20
-"""Waking threads costs two milliseconds, which is longer than decoding a small file takes."""
+"""Waking threads takes two milliseconds, longer than decoding a small file."""
 
 
 def decode_run(data: pa.Buffer, object_name: str, row_count: int) -> pa.Table:
-    """The rows of a whole file whose bytes were verified, if they are as many as its reference says."""
+    """The rows of a whole file whose bytes are verified, if their number matches the reference."""
     try:
         file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=False)
         check_row_count(file.metadata, range(file.metadata.num_row_groups), row_count, object_name)
@@ -105,11 +105,11 @@ def decode_run(data: pa.Buffer, object_name: str, row_count: int) -> pa.Table:
 
 
 def read_row_groups(file: pq.ParquetFile, groups: Sequence[int], use_threads: bool = True) -> pa.Table:
-    """The rows of some row groups, of all at once if Arrow can."""
+    """The rows of some row groups, all at once if Arrow can read them so."""
     try:
         return file.read_row_groups(list(groups), use_threads=use_threads)
     except pa.ArrowNotImplementedError:
-        # More than 2 GiB of text inside of arrays, maps or structs; each row group has less.
+        # More than 2 GiB of text inside arrays, maps or structs; each row group has less.
         return pa.concat_tables([file.read_row_group(each, use_threads=use_threads) for each in groups])
 
 
@@ -118,7 +118,7 @@ def check_row_count(
 ) -> None:
     """Refuse row groups of more or fewer rows than the reference says, before they are decoded.
 
-    A few bytes can stand for any number of equal rows; a reference bounds what decoding may take.
+    A few bytes can encode any number of equal rows; the reference bounds the memory of decoding.
     """
     there = metadata.num_row_groups
     found = sum(metadata.row_group(index).num_rows for index in groups if index < there)
@@ -133,7 +133,7 @@ def check_row_count(
 
 
 def undecodable_error(object_name: str, cause: BaseException) -> CorruptionError:
-    """The error for a file that matches its checksum and still is no Parquet."""
+    """The error for a file that matches its checksum but is not Parquet."""
     return CorruptionError(
         "data file is not readable as Parquet",
         object_name=object_name,
@@ -143,7 +143,7 @@ def undecodable_error(object_name: str, cause: BaseException) -> CorruptionError
 
 
 def row_groups(metadata: pq.FileMetaData) -> tuple[RowGroup, ...]:
-    """Where the row groups of a file lie."""
+    """The positions of the row groups of a file."""
     found = []
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
@@ -162,8 +162,8 @@ def row_groups(metadata: pq.FileMetaData) -> tuple[RowGroup, ...]:
 def _encodings(schema: pa.Schema, long: frozenset[str]) -> dict[str, str]:
     """Measured on distinct keys: a third of the time and three quarters of the bytes of the default.
 
-    Arrow takes names as paths: that of a column `q.r` would also be that of field `r` in a struct `q`,
-    whose type may have no such encoding.
+    Arrow takes names as paths: a column named `q.r` would also match field `r` of a struct `q`, whose
+    type may not support the encoding.
     """
     chosen = {field.name: _encoding(field.type) for field in schema}
     chosen |= dict.fromkeys(long, "DELTA_LENGTH_BYTE_ARRAY")

@@ -1,7 +1,7 @@
 """Reading only the row groups of a file that hold wanted keys, each verified on its own.
 
-After rescaling a subtask owns a part of a file's keys. The reference says where the row groups lie
-and what they must be, so neither the rest of the file nor a trip for the footer's position is needed.
+After rescaling, a subtask owns a part of a file's keys. The reference has the positions and checksums of
+the row groups, so that neither the rest of the file nor a request for the footer's position is needed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _verify(shown: str, span: ByteRange, piece: bytes, checksum: int) -> None:
 
 
 class SparseFile(io.RawIOBase):
-    """A file of which only some ranges are here, the footer last. Reading elsewhere is an error."""
+    """A file of which only some ranges are present, the footer last. Reading elsewhere is an error."""
 
     def __init__(self, size_bytes: int, spans: Sequence[ByteRange], pieces: Sequence[bytes]) -> None:
         self._size = size_bytes
@@ -92,8 +92,8 @@ class SparseFile(io.RawIOBase):
         """The bytes at the position, which must be among the ranges."""
         start, stop = self._position, self._size if size < 0 else min(self._size, self._position + size)
         self._position = stop
-        # A Parquet reader takes the last 64 KiB in the hope that the footer is in it, and uses the
-        # footer only. What lies before it is not ours to give.
+        # A Parquet reader reads the last 64 KiB in the hope that they include the footer, and uses only
+        # the footer. The bytes before it were not fetched.
         missing = max(0, self._footer_start - start) if stop == self._size else 0
         return bytes(missing) + self._bytes(start + missing, stop)
 

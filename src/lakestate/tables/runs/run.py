@@ -1,7 +1,7 @@
 """A run: rows sorted by routing key, each key once, ready to be searched.
 
-In memory it is one Arrow table with one chunk per column, wherever the bytes live: on the heap for
-what this epoch wrote, in a memory map for what earlier epochs left in the run cache.
+In memory it is one Arrow table with one chunk per column: on the heap for what this epoch wrote, in a
+memory map for what earlier epochs left in the run cache.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SAMPLE_ROWS = 64
 
 @dataclass(frozen=True)
 class Run:
-    """Sorted rows of one table, one chunk per column but right after they were fetched."""
+    """Sorted rows of one table, in one chunk per column except right after they were fetched."""
 
     rows: pa.Table
     layout: RunLayout
     hold: object = None
-    """What keeps the rows' file in the cache while this run is in use."""
+    """Keeps the file of the rows in the cache while this run is in use."""
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
@@ -40,7 +40,7 @@ class Run:
 
     @cached_property
     def key_samples(self) -> np.ndarray:
-        """Every `SAMPLE_ROWS`-th routing key: an index that fits in a processor's cache."""
+        """Every `SAMPLE_ROWS`-th routing key: an index that fits in the processor's cache."""
         return np.ascontiguousarray(self.keys[::SAMPLE_ROWS])
 
     @cached_property
@@ -55,7 +55,7 @@ class Run:
 
     @cached_property
     def removed(self) -> np.ndarray | None:
-        """Which rows say that their key is gone; None if none does."""
+        """Which rows mark their key as removed; None if none does."""
         if not self.layout.has_removals:
             return None
         if not pc.any(self.rows.column(REMOVED)).as_py():
@@ -85,7 +85,7 @@ class Run:
         return self
 
     def with_hold(self, hold: object) -> Run:
-        """The same run, keeping something alive; what was computed of it is shared."""
+        """The same run, which also keeps `hold` alive. Computed values are shared."""
         twin = replace(self, hold=hold)
         twin.__dict__.update(self.__dict__ | {"hold": hold})
         return twin
@@ -97,14 +97,14 @@ class Run:
     def take(self, name: str, places: pa.Array) -> pa.Array:
         """Some rows of a column, by their places.
 
-        Arrow would bring all chunks of the column together first, for however few rows.
+        Arrow would combine all chunks of the column first, even for a few rows.
         """
         chunked = self.rows.column(name)
         if chunked.num_chunks == 1:
             return pc.take(chunked.chunk(0), places)
         numbers = places.to_numpy()
         if np.any(numbers[1:] < numbers[:-1]):
-            # A question is in order of routing keys, and the rows of one of those are not.
+            # A query is in order of routing keys; the rows of one routing key are not.
             order = np.argsort(numbers)
             return pc.take(self.take(name, places.take(pa.array(order))), pa.array(np.argsort(order)))
         starts = np.cumsum([0, *map(len, chunked.chunks)])

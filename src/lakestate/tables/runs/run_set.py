@@ -37,14 +37,14 @@ class RunSet:
 
     @property
     def row_count(self) -> int:
-        """Rows in all files, those that newer ones hide included."""
+        """Rows in all files, including those that newer ones hide."""
         return sum(file.row_count for file in self._files)
 
     def __iter__(self) -> Iterator[Run]:
         return (self.run(file) for file in self._files)
 
     def run(self, file: FileRef) -> Run:
-        """The rows of one file that count here."""
+        """The rows of one file that are valid here."""
         part = _part(file)
         if part not in self._open:
             self._open[part] = open_run(file, self._layout, self._context, self._upgrade)
@@ -60,12 +60,12 @@ class RunSet:
         return moved
 
     def forget_before(self, min_epoch: Epoch) -> None:
-        """Close the runs of epochs before this one; they open again from the cache if needed."""
+        """Close the runs of epochs before this one. They are reopened from the cache if needed."""
         kept = {_part(file) for file in self._files if file.epoch >= min_epoch}
         self._open = {part: run for part, run in self._open.items() if part in kept}
 
 
-# What an open run shows. References to one file may differ in more, such as `valid_from_us`.
+# Identifies an open run. References to one file may differ in more, such as `valid_from_us`.
 _Part = tuple[str, KeyRange]
 
 
@@ -83,8 +83,8 @@ def drop_expired_files(
 ) -> tuple[FileRef, ...]:
     """The files without the oldest ones, as long as all of their rows have expired.
 
-    Only from the old end: a newer file may hide a row of an older one that has not expired. And
-    only files of the current version: in an older one the time may have meant something else.
+    Only from the old end: a newer file may hide a row of an older one that has not expired. And only
+    files of the current version: in an older one the time may have had another meaning.
     """
     if expired_before_us is None:
         return files
@@ -100,7 +100,7 @@ def _is_expired(file: FileRef, expired_before_us: int, state_version: int) -> bo
 
 
 def raise_valid_from(file: FileRef, valid_from_us: int | None) -> FileRef:
-    """The same file with rows before a time no longer counting."""
+    """The same file, in which rows before a time are no longer valid."""
     if valid_from_us is None or (file.valid_from_us is not None and file.valid_from_us >= valid_from_us):
         return file
     return replace(file, valid_from_us=valid_from_us)

@@ -1,4 +1,4 @@
-"""What tables whose state is a list of runs have in common: declaration, layout, routing, migration."""
+"""What tables of runs have in common: declaration, layout, routing, migration."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RunTable(Table):
         check_migrations(self._migrations, version, self._keys, values)
 
     def _base_config(self) -> TableConfig:
-        """The part of the declaration that all such tables have."""
+        """The part of the declaration that all tables of runs share."""
         return TableConfig(
             name=self.name,
             table_type=self.table_type,
@@ -75,12 +75,12 @@ class RunTable(Table):
 
     @cached_property
     def layout(self) -> RunLayout:
-        """How rows lie in this table's runs."""
+        """The layout of rows in this table's runs."""
         return RunLayout(self.config, self._hash)
 
     @property
     def upgrade(self) -> Upgrade:
-        """Brings the rows of a file of an older version into this one."""
+        """Brings the rows of a file of an older version to this one."""
         return upgrade_of(self.layout, self._migrations)
 
     @classmethod
@@ -99,12 +99,12 @@ class RunTable(Table):
         check_run_file(file, self.config, context)
 
     def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
-        """How many rows of a file were brought to this version; raises what reading would raise."""
+        """The number of rows of a file that were migrated. Raises what reading would raise."""
         return count_migrated_rows(self.layout, self._migrations, rows, identity, shown)
 
 
 def check_timestamp(values: Sequence[Column], name: str, summary: str, action: str | None = None) -> None:
-    """A value column by which rows expire is a timestamp."""
+    """Refuse a column by which rows expire unless it is a timestamp among the value columns."""
     types = {column.name: column.type for column in values}
     if types.get(name) not in ("timestamp", "timestamp_ntz"):
         raise InvalidInputError(

@@ -1,7 +1,8 @@
-"""The stored files of a `TimeKeyTable`: from when on their rows are alive, and when a file is done with.
+"""The stored files of a `TimeKeyTable`: which of their rows have expired, and when a file is dropped.
 
-A subtask has one floor, the time before which all its rows are dead. It only rises. Each reference
-carries the floor it was last held under, so that a row that died in one subtask stays dead in another.
+A subtask has one floor, the time before which all its rows have expired. It only rises. Each reference
+carries the floor of the subtask that last held it, so that a row that expired in one subtask does not
+return in another.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from lakestate.tables.time_key.runs import TIME_MIN_US, TimeSpan, merge_time_sli
 
 
 def retained_from_us(config: TableConfig, context: TableContext) -> int | None:
-    """The time before which rows are dead because the watermark is far enough ahead of them."""
+    """The time before which rows have expired because the watermark is far enough ahead of them."""
     if config.retention_us is None or context.watermark_us is None:
         return None
     return max(TIME_MIN_US, context.watermark_us - config.retention_us)
 
 
 def later_us(one: int | None, other: int | None) -> int | None:
-    """The later of two times, of which None is the earliest."""
+    """The later of two times; None is earlier than any time."""
     if one is None or other is None:
         return one if other is None else other
     return max(one, other)
 
 
 def expire_files(files: TableFiles, before_us: int | None) -> TableFiles:
-    """The files with every row before a time dead. Those with no other rows are not there any more.
+    """The files with every row before a time expired. Files without other rows are dropped.
 
     From anywhere in the list: unlike rows of a `KeyedTable`, these hide nothing.
     """
@@ -48,14 +49,14 @@ def expire_files(files: TableFiles, before_us: int | None) -> TableFiles:
 
 
 def apply_retention(files: TableFiles, before_us: int | None) -> TableFiles:
-    """The same, but untouched if no row dies: metadata that says the same is not written again."""
+    """The same, but unchanged if no row expires, so that equal metadata is not written again."""
     if before_us is None or not any(_loses_rows(file, before_us) for file in files.files):
         return files
     return expire_files(files, before_us)
 
 
 def is_dead(file: FileRef) -> bool:
-    """True if no row of a file counts any more."""
+    """True if all rows of a file have expired."""
     return not TimeSpan().since(file.valid_from_us).overlaps(file.times)
 
 
@@ -66,9 +67,9 @@ def _loses_rows(file: FileRef, before_us: int) -> bool:
 def merge_files(config: TableConfig, parts: Iterable[TableFiles]) -> TableFiles:
     """The files of several subtasks, under the lowest of their floors.
 
-    Every reference gets its own subtask's floor first, so the low common floor revives nothing;
-    it decides only over rows that are still to come. None that one part would take is lost; one
-    that comes too late for its own part, and not for another, is taken.
+    Every reference gets its own subtask's floor first, so that the lower common floor revives no row;
+    it only affects rows that are still to come. No row that some part would accept is lost; a row that
+    is too late for its own part, but not for another, is accepted.
     """
     held = [expire_files(part, part.expired_before_us) for part in parts]
     floors = [part.expired_before_us for part in held if part.expired_before_us is not None]
@@ -78,7 +79,7 @@ def merge_files(config: TableConfig, parts: Iterable[TableFiles]) -> TableFiles:
 
 
 class TimeKeyCheckpointer(RunCheckpointer):
-    """Writes new runs in front of those with rows that are still alive."""
+    """Writes new runs in front of those with rows that have not expired."""
 
     def __init__(self, layout: RunLayout, epoch: Epoch, previous: TableFiles, context: TableContext) -> None:
         mine = replace(previous, files=files_of_subtask(previous.files, context))
@@ -98,7 +99,7 @@ def compact_time_runs(
     context: TableContext,
     upgrade: Upgrade | None,
 ) -> CompactedFiles | None:
-    """Merge the group of runs that the policy picks, without their dead rows. None if it picks none."""
+    """Merge the group of runs that the policy picks, without expired rows. None if it picks none."""
     plan = plan_compaction([file.size_bytes for file in files.files], policy)
     if plan is None:
         return None
@@ -117,10 +118,10 @@ def compact_time_runs(
 
 
 def swap_in_live_files(files: TableFiles, compacted: CompactedFiles) -> TableFiles:
-    """The files with a merge swapped in. What has died since the merge began stays dead.
+    """The files with a merge swapped in. Rows that expired since the merge began stay expired.
 
-    A replaced file may be gone because all its rows died. If one is gone for another reason, its
-    rows live on elsewhere: the merge is dropped, or they would be there twice.
+    A replaced file may be gone because all its rows expired. If it is gone for another reason, its
+    rows are stored elsewhere, and the merge is dropped: otherwise they would exist twice.
     """
     held = {(file.path, file.valid_keys): file for file in files.files}
     now = [held.get((file.path, file.valid_keys)) for file in compacted.replaced]
@@ -136,7 +137,7 @@ def swap_in_live_files(files: TableFiles, compacted: CompactedFiles) -> TableFil
 
 
 def _raised_floor_us(before: Sequence[FileRef], now: Sequence[FileRef | None]) -> int | None:
-    """The floor that was put under references since, or None. It was put under all of them."""
+    """The floor that references got since then, or None. All of them got the same."""
     floors = [
         there.valid_from_us
         for file, there in zip(before, now, strict=True)

@@ -1,4 +1,4 @@
-"""Runs of a `TimeKeyTable`: which rows lie in a span of time, which belong to given keys.
+"""Runs of a `TimeKeyTable`: which rows are in a span of time, and which belong to given keys.
 
 Such a run is sorted by routing key, whole-key hash and event time, and holds every row it was given.
 Nothing here loops over rows in Python, and nothing here opens a file.
@@ -38,26 +38,26 @@ class TimeSpan:
     before_us: int = TIME_MAX_US + 1
 
     def since(self, floor_us: int | None) -> TimeSpan:
-        """The part of it that begins at `floor_us` or later."""
+        """The part of the span that begins at `floor_us` or later."""
         if floor_us is None or floor_us <= self.first_us:
             return self
         return replace(self, first_us=floor_us)
 
     def overlaps(self, times: TimeRange | None) -> bool:
-        """False if no row of a file with these times can lie in it."""
+        """False if no row of a file with these times can be in the span."""
         return times is None or (self.first_us <= times.last_us and times.first_us < self.before_us)
 
     def covers(self, times: TimeRange | None) -> bool:
-        """True if every row of a file with these times lies in it."""
+        """True if every row of a file with these times is in the span."""
         return times is not None and self.first_us <= times.first_us and times.last_us < self.before_us
 
     def places(self, run: Run) -> np.ndarray:
-        """Where the rows of a run that lie in it are."""
+        """The positions of the rows of a run that are in the span."""
         times = event_times(run)
         return np.flatnonzero((times >= self.first_us) & (times < self.before_us))
 
     def earliest_us(self, run: Run) -> int | None:
-        """The earliest time of a row of a run that lies in it, or None."""
+        """The earliest time of a row of a run that is in the span, or None."""
         times = event_times(run)[self.places(run)]
         return int(times.min()) if len(times) else None
 
@@ -72,9 +72,9 @@ def event_times(run: Run) -> np.ndarray:
 
 
 def matches(run: Run, query: Query, span: TimeSpan) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of a run that belong to keys of the query and lie in a span.
+    """The rows of a run that belong to keys of the query and are in a span.
 
-    Answers two arrays of one length: where the row is, and which row of the query it belongs to.
+    Returns two arrays of equal length: the position of each row, and the row of the query it belongs to.
     """
     low, high = _hash_spans(run, query)
     times = event_times(run)
@@ -84,13 +84,13 @@ def matches(run: Run, query: Query, span: TimeSpan) -> tuple[np.ndarray, np.ndar
     rows = np.repeat(np.arange(len(query)), counts)
     begins = np.cumsum(counts) - counts
     places = np.arange(len(rows)) + np.repeat(low - begins, counts)
-    # Rows of another key with the same hash lie among them.
+    # Rows of another key with the same hash are among them.
     same = same_keys(_take_columns(query.columns, rows), _take_columns(run.key_columns, places))
     return places[same], rows[same]
 
 
 def merge_time_runs(runs: Sequence[Run], layout: RunLayout) -> Run:
-    """All rows of runs or bags in one run."""
+    """All rows of runs or bags, in one run."""
     tables = [run.rows for run in runs if len(run)]
     if not tables:
         return Run(layout.schema.empty_table(), layout)
@@ -98,7 +98,7 @@ def merge_time_runs(runs: Sequence[Run], layout: RunLayout) -> Run:
 
 
 def rows_within(run: Run, span: TimeSpan) -> Run:
-    """The rows of a run that lie in a span."""
+    """The rows of a run that are in a span."""
     places = span.places(run)
     if len(places) == len(run):
         return run
@@ -108,7 +108,7 @@ def rows_within(run: Run, span: TimeSpan) -> Run:
 def merge_time_slices(
     parts: Sequence[tuple[Run, TimeSpan]], layout: RunLayout, rows_max: int = SLICE_ROWS
 ) -> Iterator[Run]:
-    """Runs joined into one, of each the rows in its span, a piece of the key space at a time."""
+    """The runs merged into one, with the rows of each in its span, a piece of the key space at a time."""
     runs = [run for run, _ in parts]
     begins = [0] * len(runs)
     for ends in _cuts(runs, rows_max):
@@ -123,7 +123,7 @@ def merge_time_slices(
 def _cuts(runs: Sequence[Run], rows_max: int) -> Iterator[list[int]]:
     """Where to cut each run so that the pieces between two cuts have about `rows_max` rows.
 
-    Cut at a key and a time, not at a key alone: one busy key may have more rows than fit.
+    Cuts are at a key and a time, not at a key alone: one busy key may have more rows than fit.
     """
     total = sum(len(run) for run in runs)
     if total > rows_max:

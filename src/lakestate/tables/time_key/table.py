@@ -43,11 +43,11 @@ class TimeKeyTable(RunTable):
     >>> clicks.config.time_column, clicks.config.retention_us
     ('ts', 3600000000)
 
-    `time` names the value column that holds the event time. With `retention`, a row is gone once
-    the watermark has passed its time by more than that. `route_by` names the key columns that the
-    pipeline routes by, where the table's key is finer. `version` and `migrations` say how state of
-    older versions is read; a migration keeps keys and event times as they are. It may rename the
-    time column, and cannot put another in its place.
+    `time` names the value column that holds the event time. With `retention`, a row expires once the
+    watermark has passed its time by more than that. `route_by` names the key columns that the pipeline
+    routes by, where the table's key is finer. `version` and `migrations` define how state of older
+    versions is read. A migration may not change keys or event times. It may rename the time column,
+    but not choose another one.
     """
 
     table_type: ClassVar[TableType] = TIME_KEY
@@ -98,25 +98,25 @@ class TimeKeyTable(RunTable):
     def epoch_checkpointer(
         self, epoch: Epoch, previous: TableFiles, context: TableContext
     ) -> TimeKeyCheckpointer:
-        """Writes new runs in front of those that still count."""
+        """Writes new runs in front of those that are still needed."""
         return TimeKeyCheckpointer(self.layout, epoch, previous, context)
 
     @classmethod
     def merge_checkpoint_metadata(cls, config: TableConfig, parts: Mapping[int, TableFiles]) -> TableFiles:
-        """All files, in order of subtask. Each says which keys and times of it count."""
+        """All files, in order of subtask. Each states which of its keys and times are valid."""
         return merge_files(config, [parts[index] for index in sorted(parts)])
 
     def compact_data(
         self, files: TableFiles, policy: CompactionPolicy, epoch: Epoch, context: TableContext
     ) -> CompactedFiles | None:
-        """Merge neighbouring runs of similar size, dropping dead rows."""
+        """Merge neighbouring runs of similar size, dropping expired rows."""
         return compact_time_runs(self.layout, files, policy, epoch, context, self.upgrade)
 
     @classmethod
     def apply_compacted_checkpoint(
         cls, files: TableFiles, compacted: CompactedFiles, task: TaskInfo
     ) -> TableFiles:
-        """The files with a merge swapped in, less what has died since the merge."""
+        """The files with a merge swapped in, without rows that expired since the merge."""
         return swap_in_live_files(files, compacted)
 
 

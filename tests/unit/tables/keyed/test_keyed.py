@@ -234,7 +234,7 @@ def test_keys_of_another_subtask_are_not_looked_for(jobs: list[TableJob]) -> Non
     for manager in job.managers:
         mine = manager.keyed("t")
         for ask in (mine.get, mine.contains):
-            with pytest.raises(InvalidInputError, match="keys of another subtask were asked of table t"):
+            with pytest.raises(InvalidInputError, match="keys of another subtask were looked up in table t"):
                 ask(pa.table({"k": range(100)}))
             assert len(ask(pa.table({"k": pa.array([], pa.int64())}))) == 0
         own = pa.Table.from_batches(mine.scan())

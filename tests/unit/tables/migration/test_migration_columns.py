@@ -164,8 +164,8 @@ UNLIKE_THE_FILE: dict[str, tuple[dict[str, Any], str, str]] = {
         "old string",
         "a column is renamed to one that exists: old",
     ),
-    "widened and not there": ({"widen": {"x": "bigint"}}, "x bigint", "to widen is not there: x"),
-    "added and there": ({"add": {"n": ("int", 1)}}, "n int, old string", "to add is there already: n"),
+    "widened and not there": ({"widen": {"x": "bigint"}}, "x bigint", "to widen does not exist: x"),
+    "added and there": ({"add": {"n": ("int", 1)}}, "n int, old string", "to add already exists: n"),
     "not wider": ({"widen": {"n": "smallint"}}, "n smallint, old string", "n; found int to smallint"),
 }
 

@@ -59,7 +59,7 @@ def test_a_file_in_another_order_is_named(route_by: list[str] | None) -> None:
     kind = layout(route_by=route_by)
     rows = stored(kind)
     swapped = pa.concat_tables([rows.slice(0, 40), rows.slice(41, 1), rows.slice(40, 1), rows.slice(42)])
-    with pytest.raises(ls.CorruptionError, match=f"{FILE}.*row 41 before its place"):
+    with pytest.raises(ls.CorruptionError, match=f"{FILE}.*row 41 out of order"):
         add_hashes(swapped, kind, FILE)
 
 

@@ -173,7 +173,7 @@ def test_rows_of_keys_of_another_subtask_are_not_looked_for() -> None:
     job.subtasks[mine].state.insert(batch)
     keys = batch.select(["user"])
     assert job.subtasks[mine].state.rows_of(keys).num_rows == 1
-    with pytest.raises(InvalidInputError, match="keys of another subtask were asked of table clicks"):
+    with pytest.raises(InvalidInputError, match="keys of another subtask were looked up in table clicks"):
         job.subtasks[1 - mine].state.rows_of(keys)
     assert job.subtasks[1 - mine].state.rows_of(keys.slice(0, 0)).num_rows == 0
 
