@@ -87,7 +87,7 @@ def compact_replicated(
     return compaction.merge_replicated(stored)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Compaction:
     """One compaction of one operator."""
 

@@ -27,7 +27,7 @@ Merges = Mapping[str, SubtaskMerges]
 """Merges to swap in, by operator."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class EpochPlan:
     """One epoch to run, the same for all subtasks."""
 
@@ -49,7 +49,7 @@ class EpochPlan:
         return replace(self, parent=replace(self.parent, engine_files=(), sinks=(), sources=()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SubtaskReport:
     """What one subtask of a stage did, with one checkpoint for each operator and sink in it."""
 
@@ -76,7 +76,7 @@ class SubtaskReport:
             ) from cause
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class EpochResult:
     """The result of running a plan: the reports of all subtasks, and how far the sources were read."""
 

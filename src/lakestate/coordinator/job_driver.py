@@ -54,19 +54,19 @@ class SupersededAttemptError(ConflictError):
     """The engine ran a completed attempt again, so the epoch would mix two attempts."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class EpochFinished:
     """The epoch is published and committed."""
 
     progress: EpochProgress
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AlreadyPublished:
     """The epoch was published earlier. Nothing was run; its commit is complete."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StartAgain:
     """Another driver has published this epoch: start again from its manifest, offsets included."""
 
@@ -76,7 +76,7 @@ class StartAgain:
 EpochOutcome = EpochFinished | AlreadyPublished | StartAgain
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DriverSettings:
     """How a job is run, as opposed to what it computes."""
 

@@ -45,7 +45,7 @@ CLEAN_UP, RETENTION, COMPACTION = "clean_up", "retention", "compaction"
 _log = logging.getLogger("lakestate.upkeep")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class UpkeepFailure:
     """A step that failed. `error` is what it raised; None if retention was refused."""
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from lakestate.protocol.metadata import CompletionStatus, StateSummary
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StepMetrics:
     """What one operator or sink did in one subtask."""
 
@@ -20,7 +20,7 @@ class StepMetrics:
     files_written: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class EpochProgress:
     """One finished epoch. The time of a step that runs in parallel is that of the slowest subtask."""
 

@@ -18,7 +18,7 @@ from lakestate.sinks.sink import Sink, SinkContext, SinkWriter
 from lakestate.tables.contract import Table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SinkStep:
     """A sink as a step."""
 

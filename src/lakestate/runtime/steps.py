@@ -26,7 +26,7 @@ from lakestate.tables.contract import Table
 from lakestate.tables.manager import TableManager
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StepScope:
     """One subtask of a step in one epoch, with its restored state."""
 
@@ -91,7 +91,7 @@ class Step(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ChainLink:
     """A step and where its rows come from: the step at `parent`, or the stage's input."""
 
@@ -101,7 +101,7 @@ class ChainLink:
     """True if its output leaves the stage."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OperatorStep:
     """An operator as a step."""
 

@@ -25,7 +25,7 @@ Exported = tuple[int, pa.RecordBatch]
 """Rows that leave the stage, with the number of the link that they come from."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StagePlan:
     """A stage: its name, its parallelism, and its steps, parents before children."""
 
@@ -34,7 +34,7 @@ class StagePlan:
     links: tuple[ChainLink, ...]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Progress:
     rows_in: list[int]
     rows_out: list[int]

@@ -69,7 +69,7 @@ def _open_job(job: SinkJob) -> OpenedJob:
     return OpenedJob(DataSourceOptions.of(dict(job.options)), pa.ipc.read_schema(pa.py_buffer(job.schema)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BatchPlan:
     """What the tasks of a batch are given."""
 
