@@ -26,14 +26,13 @@ from tests.support.sinks.sink_job import DictView, SinkJob, numbered_rows, permi
 
 from lakestate.config import StoreConfig
 from lakestate.protocol.values import Epoch
-from lakestate.sinks import ParquetSink, Roll
+from lakestate.sinks import FileFormat, JsonLinesFormat, ParquetFormat, ParquetSink, Roll
 from lakestate.sinks.files.committer import FileCommitter
 from lakestate.sinks.files.lanes import claim_lane
 from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.sinks.files.names import epoch_begun
 from lakestate.sinks.files.open_files import OpenFiles
 from lakestate.sinks.files.pre_commit import PreCommit
-from lakestate.sinks.formats.json_lines.writer import JsonLinesWriter
 from lakestate.sinks.formats.parquet.local_writer import CurrentFileRecovery, ParquetLocalWriter
 from lakestate.sinks.formats.parquet.writer import ParquetBatchBufferingWriter
 from lakestate.sinks.formats.writer_state import Piece, PieceKind, WriterState
@@ -214,15 +213,15 @@ def hostile_states(draw: st.DrawFn) -> WriterState:
 @example(msgspec.structs.replace(STATE, start=2**62))
 @example(msgspec.structs.replace(STATE, pieces=(Piece(0, PieceKind.FOOTER, b"no footer"),)))
 def test_a_writer_goes_on_from_its_state_or_refuses_it(state: WriterState) -> None:
-    def finished(kind: Any) -> None:
-        writer = kind.resume(ROWS.schema, state)
+    def finished(file_format: FileFormat) -> None:
+        writer = file_format.open_writer(ROWS.schema, state)
         writer.add_batch_data(ROWS)
         writer.checkpoint()
         writer.finish()
         writer.split_to(writer.buffered_bytes)
 
-    decodes_or_refuses(lambda: finished(ParquetBatchBufferingWriter))
-    decodes_or_refuses(lambda: finished(JsonLinesWriter))
+    decodes_or_refuses(lambda: finished(ParquetFormat()))
+    decodes_or_refuses(lambda: finished(JsonLinesFormat()))
 
 
 @settings(FUZZ, max_examples=50)
