@@ -1,1 +1,9 @@
-"""`GlobalKeyedTable`: typed Python keys and values, replicated to every subtask."""
+"""`GlobalKeyedTable`: typed Python keys and values, replicated to every subtask.
+
+May import `runs.parquet`, `migration`, `arrow` and the contract of tables, but no other table type.
+"""
+
+from lakestate.tables.global_keyed.table import GlobalKeyedTable
+from lakestate.tables.global_keyed.view import GlobalKeyedView
+
+__all__ = ["GlobalKeyedTable", "GlobalKeyedView"]
