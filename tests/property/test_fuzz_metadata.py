@@ -18,7 +18,7 @@ from tests.support.fuzzing.hostile_bytes import (
     mutated_tree,
     nested,
 )
-from tests.unit.codec.test_codec import MANIFEST, SUBTASK
+from tests.support.metadata import MANIFEST, SUBTASK
 
 from lakestate.codec import decode_manifest, decode_subtask, encode_manifest, encode_subtask
 from lakestate.protocol.records import (

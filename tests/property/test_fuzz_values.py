@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing.hostile_bytes import FUZZ, TEXTS, decodes_or_refuses, mutated, mutated_tree, nested
-from tests.unit.codec.test_codec import SUBTASK
+from tests.support.metadata import SUBTASK
 
 from lakestate.coordinator.epoch_plan import (
     StepMetrics,

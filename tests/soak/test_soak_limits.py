@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 from tests.support.jobs.table_job import TableJob
-from tests.unit.codec.test_codec import FILE
+from tests.support.metadata import FILE
 
 import lakestate as ls
 from lakestate.codec import encode_manifest, encode_subtask

@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
 from tests.support.repository import ROOT
 
 LINES_MAX = 400
@@ -29,6 +30,30 @@ def everywhere() -> list[Path]:
 
 
 ROOMS = [file.parent for file in modules(PACKAGE) if file.name == "__init__.py"]
+
+
+def names_in(tree: ast.Module) -> tuple[set[str], set[str]]:
+    """What an `__init__.py` imports from the package, and what its `__all__` lists."""
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and not node.level]
+    imported = {
+        alias.asname or alias.name
+        for node in imports
+        if (node.module or "").startswith("lakestate")
+        for alias in node.names
+    }
+    listed: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            listed = {each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
+    return imported, listed
+
+
+@pytest.mark.parametrize("room", named(ROOMS))
+def test_a_folder_says_what_it_is_for_and_lists_what_it_exports(room: str) -> None:
+    tree = ast.parse((ROOT / room / "__init__.py").read_text())
+    imported, listed = names_in(tree)
+    assert ast.get_docstring(tree)
+    assert {name for name in imported if not name.startswith("_")} <= listed
 
 
 def test_every_folder_of_the_package_is_a_room() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.codec.test_codec import FILE, SUBTASK
+from tests.support.metadata import FILE, SUBTASK
 
 import lakestate as ls
 from lakestate.codec import decode_subtask, encode_subtask, messages
