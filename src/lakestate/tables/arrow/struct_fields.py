@@ -18,7 +18,7 @@ def select_struct_fields(column: pa.Array, type_: pa.DataType) -> pa.Array:
     >>> select_struct_fields(rows, pa.struct([("a", pa.int32())])).to_pylist()
     [{'a': 1}]
     """
-    return _cast(column, _selected(column.type, type_))
+    return _cast(column, _type_with_selected_fields(column.type, type_))
 
 
 def add_struct_fields(column: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -28,33 +28,36 @@ def add_struct_fields(column: pa.Array, type_: pa.DataType) -> pa.Array:
     >>> add_struct_fields(rows, pa.struct([("a", pa.int32()), ("b", pa.string())])).to_pylist()
     [{'a': 1, 'b': None}]
     """
-    return _cast(column, _extended(column.type, type_))
+    return _cast(column, _type_with_added_fields(column.type, type_))
 
 
 def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
     return column if column.type == type_ else column.cast(type_)
 
 
-def _selected(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+def _type_with_selected_fields(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(found) and pa.types.is_struct(wanted):
         shared = [field for field in found if wanted.get_field_index(field.name) >= 0]
         return pa.struct(
-            [field.with_type(_selected(field.type, wanted.field(field.name).type)) for field in shared]
+            [
+                field.with_type(_type_with_selected_fields(field.type, wanted.field(field.name).type))
+                for field in shared
+            ]
         )
-    return _elementwise(found, wanted, _selected)
+    return _elementwise(found, wanted, _type_with_selected_fields)
 
 
-def _extended(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+def _type_with_added_fields(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(found) and pa.types.is_struct(wanted):
         fields = [
-            field.with_type(_extended(field.type, wanted.field(field.name).type))
+            field.with_type(_type_with_added_fields(field.type, wanted.field(field.name).type))
             if wanted.get_field_index(field.name) >= 0
             else field
             for field in found
         ]
         absent = [field for field in wanted if found.get_field_index(field.name) < 0]
         return pa.struct([*fields, *(field.with_nullable(True) for field in absent)])
-    return _elementwise(found, wanted, _extended)
+    return _elementwise(found, wanted, _type_with_added_fields)
 
 
 def _elementwise(

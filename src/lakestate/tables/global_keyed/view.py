@@ -49,7 +49,7 @@ class GlobalKeyedView(View):
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key, or the default."""
         found = self._written.get(key, _ABSENT)
-        return self._stored().get(key, default) if found is _ABSENT else found
+        return self._load().get(key, default) if found is _ABSENT else found
 
     def insert(self, key: Any, value: Any) -> None:
         """Set the value of a key. It is stored with the next checkpoint, which checks its type."""
@@ -61,14 +61,14 @@ class GlobalKeyedView(View):
         Raises InvalidInputError for a key that equals a stored one and is of another class, as
         True equals 1.
         """
-        stored = self._stored()
+        stored = self._load()
         if key in stored:
             self._removed[key] = self._codec.encode_removed_key(key)
         return self._written.pop(key, stored.pop(key, None))
 
     def get_all(self) -> dict[Any, Any]:
         """All entries, in a dict of their own."""
-        return {**self._stored(), **self._written}
+        return {**self._load(), **self._written}
 
     def items(self) -> ItemsView[Any, Any]:
         """All keys and values as they are now. The table may be changed during iteration."""
@@ -89,10 +89,10 @@ class GlobalKeyedView(View):
         self._commit_data = bytes(data)
 
     def __contains__(self, key: Any) -> bool:
-        return key in self._written or key in self._stored()
+        return key in self._written or key in self._load()
 
     def __len__(self) -> int:
-        stored = self._stored()
+        stored = self._load()
         return len(stored) + len(self._written) - len(stored.keys() & self._written.keys())
 
     def __iter__(self) -> Iterator[Any]:
@@ -128,12 +128,12 @@ class GlobalKeyedView(View):
         on refers to files that are not loaded yet.
         """
         if self._first_epoch is not None and min_epoch > self._first_epoch and self._reads_others():
-            self._stored()
+            self._load()
 
     def _reads_others(self) -> bool:
         return any(not carries(self._context.task, file) for file in self._files)
 
-    def _stored(self) -> dict[Any, Any]:
+    def _load(self) -> dict[Any, Any]:
         if self._loaded is None:
             self._loaded = live_entries(self._files, self._config, self._codec, self._context)
         return self._loaded

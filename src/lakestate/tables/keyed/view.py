@@ -46,7 +46,7 @@ class KeyedView(View):
         self._stored = RunSet(files.files, layout, context, upgrade)
         self._written: list[Run] = []
         self._in_flight: RunCheckpointer | None = None
-        self._asked: HashedKeys | None = None
+        self._hashed: HashedKeys | None = None
         """The keys of the last lookup, which are usually put next."""
 
     def get(self, keys: Rows) -> pa.RecordBatch:
@@ -60,8 +60,8 @@ class KeyedView(View):
     def lookup(self, keys: Rows) -> tuple[pa.BooleanArray, pa.RecordBatch]:
         """For each key, whether it has a row, and its values."""
         columns = self._key_columns(keys, "get")
-        self._asked = HashedKeys.of(self._layout, columns)
-        query, order = self._asked.query(), self._asked.order
+        self._hashed = HashedKeys.of(self._layout, columns)
+        query, order = self._hashed.query(), self._hashed.order
         check_queried_keys(query.keys, self._layout.config.name, self._context.task)
         found = _Found(self._layout, len(query))
         open_rows: np.ndarray | None = None
@@ -140,10 +140,10 @@ class KeyedView(View):
         count = len(keys[0])
         if not count:
             return
-        if self._asked is None or not self._asked.are(keys):
-            self._asked = HashedKeys.of(self._layout, keys)
-        run = sort_keep_last(self._bag(self._asked, values, removed), self._asked.order)
-        first, last = self._asked.keys[self._asked.order[[0, -1]]].tolist()
+        if self._hashed is None or not self._hashed.are(keys):
+            self._hashed = HashedKeys.of(self._layout, keys)
+        run = sort_keep_last(self._bag(self._hashed, values, removed), self._hashed.order)
+        first, last = self._hashed.keys[self._hashed.order[[0, -1]]].tolist()
         check_written_keys(KeyRange(first, last), self._layout.config.name, self._context.task)
         self._written.insert(0, run)
         # Runs of similar size are merged, as stored ones are, so that an epoch of many small batches
