@@ -79,7 +79,7 @@ def test_a_pre_commit_decodes_or_is_refused(data: bytes) -> None:
 def test_committing_hostile_pre_commits_to_a_store_is_refused_or_stays_below_it(data: bytes) -> None:
     bucket = uuid.uuid4().hex
     store = open_store(StoreConfig(f"memory://{bucket}/out"))
-    committer = FileCommitter(store, None)
+    committer = FileCommitter(store)
     decodes_or_refuses(lambda: committer.commit(permit_for(1), [data]))
     decodes_or_refuses(lambda: committer.clean_up("job", Epoch(1), [data]))
     everything = open_store(StoreConfig(f"memory://{bucket}"))
@@ -109,7 +109,7 @@ def test_committing_hostile_pre_commits_to_a_directory_is_refused_or_stays_below
         victim = Path(folder) / "victim"
         victim.write_bytes(b"mine")
         root = Path(folder) / "out"
-        committer = FileCommitter(None, LocalOutput(root))
+        committer = FileCommitter(LocalOutput(root))
         decodes_or_refuses(lambda: committer.commit(permit_for(1), [data]), root)
         decodes_or_refuses(lambda: committer.clean_up("job", Epoch(1), [data]), root)
         assert victim.read_bytes() == b"mine"

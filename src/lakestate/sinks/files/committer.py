@@ -26,10 +26,9 @@ ATTEMPTS_MAX = 3
 class FileCommitter:
     """The committer of a file sink: of an object store, or of a local directory."""
 
-    def __init__(self, store: ObjectStore | None, local: LocalOutput | None) -> None:
-        assert (store is None) != (local is None), "files go to a store or to a directory"
-        self._store = store
-        self._local = local
+    def __init__(self, output: ObjectStore | LocalOutput) -> None:
+        self._local = output if isinstance(output, LocalOutput) else None
+        self._store = None if isinstance(output, LocalOutput) else output
 
     def commit(self, permit: CommitPermit, pre_commits: Sequence[bytes]) -> None:
         """Make every file visible that the epoch finished."""

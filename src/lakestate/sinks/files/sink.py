@@ -97,7 +97,7 @@ class FileSink(FileSinkSettings, Sink):
 
     def committer(self) -> SinkCommitter:
         """The committer, for the driver."""
-        return FileCommitter(None if self._is_local else self.store, self._local_output)
+        return FileCommitter(self.output)
 
     def file_sink(self) -> FileSink:
         """This one."""
