@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakestate.errors import CorruptionError
+from lakestate.errors import CorruptionError, InvalidInputError
 from lakestate.sinks.files.destination import Destination
 from lakestate.sinks.files.open_files import OpenFile, stored_pieces
 from lakestate.sinks.files.pre_commit import FilePreCommit
@@ -117,7 +117,12 @@ class ActiveFile:
 
     def pre_commit(self) -> FilePreCommit:
         """Wait until the finished file is durable; returns how to make it visible."""
-        assert self._statistics is not None, "only a finished file can be committed"
+        if self._statistics is None:
+            raise InvalidInputError(
+                "a file that is to be committed has no statistics",
+                object_name=self.identity.path,
+                action="return FileStatistics from `finish` of the writer of a file format",
+            )
         content = self._destination.complete()
         return FilePreCommit(
             self.identity.path,

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 import pyarrow as pa
 
-from lakestate.errors import CorruptionError
+from lakestate.errors import CorruptionError, InvalidInputError
 
 FILE_BYTES_MAX = 5 << 40
 """The largest object of S3, and far below what a position in a file can be."""
@@ -134,7 +134,12 @@ class UntakenBytes:
 
     def take(self, size_bytes: int) -> bytes:
         """Remove the first bytes and return them in one piece."""
-        assert 0 <= size_bytes <= self._size, f"{size_bytes} of {self._size} bytes"
+        if not 0 <= size_bytes <= self._size:
+            raise InvalidInputError(
+                "more bytes are taken from a writer than it has finished",
+                found=f"{size_bytes} bytes",
+                expected=f"0 to {self._size} bytes",
+            )
         taken, missing = [], size_bytes
         while missing:
             view = self._chunks.popleft()

@@ -193,6 +193,15 @@ def test_the_format_refuses_rows_before_anything_starts() -> None:
         packed_sink("memory://x").check(pa.schema([("country", pa.string()), ("n", pa.int64())]))
 
 
+def test_a_writer_that_returns_no_statistics_is_refused_before_its_epoch_is_published(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(PackedWriter, "finish", lambda self: None)
+    job = SinkJob(lambda: packed_sink(f"file://{tmp_path}"), ROWS, PARALLELISM)
+    with pytest.raises(InvalidInputError, match="has no statistics"):
+        job.attempt(0).finish(then_stop=True)
+
+
 def test_an_extension_that_is_a_path_is_refused() -> None:
     outside = type("Outside", (PackedFormat,), {"extension": "x/../../y"})
     with pytest.raises(InvalidInputError, match="not an extension of file names"):

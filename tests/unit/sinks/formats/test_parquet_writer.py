@@ -99,6 +99,16 @@ def test_parts_are_taken_from_the_front_in_any_process() -> None:
     assert read(*parts, rest) == list(range(600))
 
 
+@pytest.mark.parametrize("more", [1, -(10**9)])
+def test_bytes_that_are_not_finished_cannot_be_taken(more: int) -> None:
+    open_file = writer()
+    open_file.add_batch_data(rows(0))
+    finished = open_file.buffered_bytes
+    with pytest.raises(InvalidInputError, match=f"0 to {finished} bytes"):
+        open_file.split_to(finished + more)
+    assert open_file.buffered_bytes == finished
+
+
 def test_trailing_bytes_would_close_the_file_and_change_nothing() -> None:
     open_file = writer(kept=0)
     open_file.add_batch_data(rows(0))

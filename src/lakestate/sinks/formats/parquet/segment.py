@@ -68,7 +68,10 @@ def encode_segment(rows: pa.Table, offset: int, settings: ParquetEncoding) -> Se
     with _scratch_file() as (path, descriptor):
         with pa.OSFile(path, "wb") as file:
             writer = _writer(file, rows, settings)
-            assert file.tell() == len(MAGIC), "the writer begins with the magic and nothing else"
+            if file.tell() != len(MAGIC):
+                raise CorruptionError(
+                    "the Parquet writer did not begin with its magic alone", found=f"{file.tell()} bytes"
+                )
             # The writer reads its position from the file; what is skipped takes no space.
             os.lseek(file.fileno(), offset, os.SEEK_SET)
             writer.write_table(rows, row_group_size=max(1, len(rows)))
