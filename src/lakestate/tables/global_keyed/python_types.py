@@ -58,6 +58,12 @@ class StoredType:
 
     >>> StoredType.of_value(dict[str, int] | None, "limits").text
     'dict[str, int] | None'
+    >>> from typing import NamedTuple
+    >>> class Place(NamedTuple):
+    ...     city: str
+    ...     zip: int | None
+    >>> StoredType.of_value(tuple[Place, ...], "routes").text
+    'tuple[Place(city: str, zip: int | None), ...]'
     """
 
     declared: Any
@@ -86,19 +92,6 @@ class StoredType:
                     action=problem,
                 )
         return _stored_type(info, declared)
-
-
-def type_text(declared: Any) -> str:
-    """The text of a type in a table's declaration.
-
-    >>> from typing import NamedTuple
-    >>> class Place(NamedTuple):
-    ...     city: str
-    ...     zip: int | None
-    >>> type_text(tuple[Place, ...])
-    'tuple[Place(city: str, zip: int | None), ...]'
-    """
-    return _text(described.type_info(declared))
 
 
 def _stored_type(info: described.Type, declared: Any) -> StoredType:
