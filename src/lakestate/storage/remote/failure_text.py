@@ -3,7 +3,7 @@
 obstore has exception types for a few outcomes only. The HTTP status, the server's error code and the
 reason why no request was made appear nowhere but in the message, so `parse_failure` reads them
 there, and nothing else in `storage` reads meaning from a message. The texts of obstore 0.12 are
-recorded in `tests/unit/storage/test_remote_errors.py`.
+recorded in `tests/unit/storage/remote/test_errors.py`.
 """
 
 from __future__ import annotations
