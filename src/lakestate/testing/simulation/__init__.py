@@ -2,8 +2,8 @@
 
 One seed determines a run, so a run can be repeated exactly. `cluster/` has the actors and the
 scheduler, `stores/` the object stores in memory, `checks/` what must hold, and `campaigns/` runs many
-seeds and reduces failures. `python -m lakestate.testing.simulation` is the command line. See
-docs/reliability.md.
+seeds and reduces failures. `python -m lakestate.testing.simulation` is the command line. May import
+every layer but `spark`, and the tools of `testing`. See docs/reliability.md.
 """
 
 from lakestate.testing.simulation.faults import FaultKind, FaultRates
