@@ -36,7 +36,7 @@ class KeyRange:
             )
 
     def overlaps(self, other: KeyRange) -> bool:
-        """True if a key lies in both."""
+        """True if some key is in both."""
         return self.first <= other.last and other.first <= self.last
 
     def intersection(self, other: KeyRange) -> KeyRange | None:

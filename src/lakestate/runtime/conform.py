@@ -32,7 +32,7 @@ def conform_output(batch: pa.RecordBatch, schema: pa.Schema | None, where: str) 
 def conform_input(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatch:
     """The columns of a schema, and the fields of its structs, from a batch that may have more.
 
-    Rows that were conformed to the same schema before are handed on as they are.
+    Rows that were conformed to the same schema before are returned as they are.
     """
     if not batch.schema.equals(schema):
         batch = _without_other_fields(batch, schema)

@@ -152,7 +152,7 @@ class RunningOperator:
         """Do nothing: an operator's state is already in its tables."""
 
     def abandon(self) -> None:
-        """Do nothing: an operator holds no resources of ours."""
+        """Do nothing: an operator holds nothing that must be released."""
 
     @cached_property
     def _needed(self) -> dict[str, pa.Schema]:

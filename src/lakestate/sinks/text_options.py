@@ -1,7 +1,7 @@
 """Settings that can also be given as text: the name of each as an option, and how its text is read.
 
-A setting is declared once, as a field of a frozen dataclass. Whoever configures by text, such as the
-Spark data source, reads names and parsers from there and keeps no list of its own. Pure.
+A setting is declared once, as a field of a frozen dataclass. Code that is configured by text,
+such as the Spark data source, reads names and parsers from there and keeps no list of its own. Pure.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def parse_number(text: str) -> int:
 
 
 def parse_size(text: str) -> int | str:
-    """A number of bytes, with or without a unit. The unit is checked by whoever takes the size.
+    """A number of bytes, with or without a unit. The unit is checked where the size is used.
 
     >>> parse_size("4096"), parse_size("8 MiB")
     (4096, '8 MiB')

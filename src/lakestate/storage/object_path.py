@@ -59,7 +59,7 @@ def require_prefix(prefix: str) -> str:
 
 
 def is_reserved(path: str) -> bool:
-    """Whether the path lies in a reserved folder, of this store or of one rooted below it."""
+    """Whether the path is in a reserved folder, of this store or of one rooted below it."""
     return RESERVED in path.split("/")
 
 

@@ -25,7 +25,7 @@ class BeyondEndError(InvalidInputError):
 
 
 def check_spans(object_name: str, spans: Sequence[ByteRange]) -> None:
-    """Raise InvalidInputError unless each span can lie in an object. Stores disagree about empty ranges."""
+    """Raise InvalidInputError unless each span can be in an object. Stores disagree about empty ranges."""
     for span in spans:
         if span.start < 0 or span.length < 1:
             raise InvalidInputError(
@@ -65,7 +65,7 @@ def cut_span(object_name: str, span: ByteRange, fetched: Sequence[tuple[ByteRang
             first = span.start - place.start
             # Slicing all of a bytes object returns the object itself: no copy.
             return require_whole_span(object_name, span, data[first : first + span.length])
-    raise AssertionError(f"{span} lies in none of the merged spans")
+    raise AssertionError(f"{span} is in none of the merged spans")
 
 
 def beyond_end_error(object_name: str, found: str | None = None) -> BeyondEndError:

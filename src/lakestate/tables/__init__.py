@@ -2,7 +2,7 @@
 
 May import `job`, `storage`, `codec` and `protocol`; knows no operator, no coordinator and no Spark.
 The types are in `keyed`, `time_key` and `global_keyed`; `runs` is what the first two have in common.
-Whoever writes a table type from outside finds here everything that it needs; see docs/table-types.md.
+Table types outside the package find all that they need here; see docs/table-types.md.
 """
 
 from lakestate.codec.table_codecs import GenericTableCodec, TableCodec

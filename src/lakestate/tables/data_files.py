@@ -73,7 +73,7 @@ def write_data_file(
 
 
 def read_data_file(file: FileRef, config: TableConfig, context: TableContext) -> pa.Table:
-    """The rows of a file that count for whoever holds the reference, without the others.
+    """The rows of a file that count for the holder of the reference, without the others.
 
     The bytes are verified first. After rescaling, two subtasks may refer to one file, each with the
     keys that it owns.

@@ -38,7 +38,7 @@ class SimulatedCrash(BaseException):
 
 
 class Operation(Enum):
-    """The calls of an object store. The hook is asked for each path of `delete_many` and `get_many`."""
+    """The calls of an object store. The hook is called for each path of `delete_many` and `get_many`."""
 
     PUT = "put"
     GET = "get"

@@ -31,7 +31,7 @@ OFFSET, COMPRESSED_SIZE, PAGE_TYPE, COMPRESSED_BYTES, DATA_PAGES = 1, 2, 1, 3, (
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("readback")
     for epoch in range(EPOCHS):
-        then = "end" if epoch == EPOCHS - 1 else "go on"
+        then = "end" if epoch == EPOCHS - 1 else "continue"
         command = [sys.executable, "-m", "tests.support.sinks.sink_step", str(root), str(epoch), then]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         subprocess.run(command, check=True, cwd=ROOT, env=environment, timeout=120)

@@ -1,4 +1,4 @@
-"""The Parquet sink on a real S3 server: uploads that go on, faults at every kind of call, zombies."""
+"""The Parquet sink on a real S3 server: uploads that continue, faults at every kind of call, zombies."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_zombie_cannot_change_what_its_successor_wrote(s3_config: StoreConfig,
     store = open_store(s3_config)
     job = job_on(store)
     job.run_to(EPOCHS - 1, then_stop=False)
-    assert len(list(store.uploads.list_dangling())) == 1, "both go on with one upload"
+    assert len(list(store.uploads.list_dangling())) == 1, "both continue one upload"
     zombie = job.attempt(0)
     zombie.batch = zombie.batch.take(pa.array(range(EPOCH_ROWS - 1, -1, -1)))
     views = [job.attempt(0).finish(then_stop=True)]

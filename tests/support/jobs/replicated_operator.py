@@ -50,7 +50,7 @@ class ReplicatedOperator:
         ]
 
     def checkpoint(self, min_epoch: int = 1) -> list[FinishedTable]:
-        """Store an epoch of all subtasks and go on with the same views."""
+        """Store an epoch of all subtasks and continue with the same views."""
         epoch = Epoch(self.epoch + 1)
         finished = []
         for view, part, context in zip(self.views, self.parts, self.contexts, strict=True):

@@ -68,7 +68,7 @@ class TimeKeyJob:
             self.subtasks[index].state.insert(rows.take(mine))
 
     def checkpoint(self, watermark_us: int | None = None) -> None:
-        """Store an epoch and go on, with this watermark from now on."""
+        """Store an epoch and continue, with this watermark from now on."""
         self.epoch = self.epoch.next()
         self.watermark_us = self.watermark_us if watermark_us is None else watermark_us
         for subtask in self.subtasks:

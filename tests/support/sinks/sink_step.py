@@ -1,7 +1,7 @@
-"""Run as a program: goes on with every file of a folder for one epoch, in a process of its own.
+"""Run as a program: continues every file of a folder for one epoch, in a separate process.
 
-Arguments: the folder, the number of the epoch, and `go on` or `end`. Each compression has a file;
-what is between two processes is the recovery record beside it, and nothing else.
+Arguments: the folder, the number of the epoch, and `continue` or `end`. Each compression has a file.
+One process leaves the next only the file and the recovery record next to it.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def _test_run_of(pid: int) -> str | None:
 
 
 class Driver(Session):
-    """A driver that waits until it is told to go."""
+    """A driver that waits for its order to start."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str], order: Path) -> None:
         super().__init__(command, log, env)

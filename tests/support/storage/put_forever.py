@@ -1,4 +1,4 @@
-"""Run as a program: forks children that put objects for ever, to be killed at any moment.
+"""Run as a program: forks children that put objects forever, to be killed at any moment.
 
 Reads from standard input the pickled configuration in hex, then one line per child; a child writes
 its process id and then a line after every put. Forking keeps a child cheap; nothing has used the

@@ -12,7 +12,7 @@ from lakestate.errors import InvalidInputError
 def check_values(batch: pa.RecordBatch) -> None:
     """Refuse values that their types do not allow. Spark's text may be any bytes.
 
-    A file that holds such a value could not go on in the next epoch, and most readers refuse it.
+    A file that holds such a value could not be continued in the next epoch, and most readers refuse it.
     """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:

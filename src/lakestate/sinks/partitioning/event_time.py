@@ -65,7 +65,7 @@ class EventTime:
         return pa.array(starts.view(np.int64), pa.int64(), mask=nulls).cast(pa.timestamp("us"))
 
     def path_of(self, time_us: int) -> str:
-        """The path of the period that a time lies in."""
+        """The path of the period that contains a time."""
         days, rest_us = divmod(time_us, _DAY_US)
         date = np.datetime64(days, "D")
         first = date.astype("datetime64[M]")
@@ -93,7 +93,7 @@ class EventTime:
         return "/".join(map(_folder_of_none, self.pattern.split("/")))
 
     def end_us(self, time_us: int) -> int:
-        """The end of the period that a time lies in."""
+        """The end of the period that contains a time."""
         period = np.datetime64(max(time_us, _EARLIEST_US), "us").astype(self._period)
         end_us = int((period + 1).astype("datetime64[us]").astype(np.int64))
         # The end of the very last period does not fit into 64 bits.

@@ -1,7 +1,7 @@
 """Rows brought into a declared schema: the one place where columns are selected, cast and checked.
 
 Tables, operators and sinks all conform rows here, so that a value means the same on its whole way. A
-cast loses nothing or is refused. Rows that already have the schema are handed on as they are.
+cast loses nothing or is refused. Rows that already have the schema are returned as they are.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Run:
         return Run(self.rows.slice(start, stop - start), self.layout, self.hold)
 
     def clip_to(self, keys: KeyRange) -> Run:
-        """The rows whose routing key lies in a range. No copy."""
+        """The rows whose routing key is in a range. No copy."""
         start = int(np.searchsorted(self.keys, np.uint64(keys.first), side="left"))
         stop = int(np.searchsorted(self.keys, np.uint64(keys.last), side="right"))
         return self.slice(start, stop)

@@ -31,7 +31,7 @@ class ParquetSettings:
     row_group_bytes: int | str = field(
         default=ROW_GROUP_BYTES_DEFAULT, metadata=option("rowGroupSize", parse_size)
     )
-    """Measured as the rows lie in memory."""
+    """The size of the rows in memory."""
     kept_row_bytes: int | str = field(
         default=KEPT_ROW_BYTES_DEFAULT, metadata=option("keptRowSize", parse_size)
     )

@@ -14,7 +14,7 @@ class ParquetSink(ParquetSettings, FileSink):
     """Writes Parquet files below a URL, each visible exactly once and never before it is whole.
 
     `partition_by` takes column names, which become directories as Hive names them, and
-    `EventTime` patterns. `row_group_bytes` is measured as the rows lie in memory.
+    `EventTime` patterns. `row_group_bytes` is the size of the rows in memory.
 
     >>> import pyarrow as pa
     >>> sink = ParquetSink("file:///data/out", partition_by=["country"], compression="snappy")

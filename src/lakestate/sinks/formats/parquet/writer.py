@@ -34,8 +34,8 @@ KEPT_ROW_BYTES_DEFAULT = "16MB"
 class ParquetBatchBufferingWriter:
     """A resumable writer of one file.
 
-    `row_group_bytes` is measured as the rows lie in memory, so it also bounds the memory that an
-    open file takes. `kept_row_bytes` is the most that a checkpoint keeps as rows.
+    `row_group_bytes` is the size of the rows in memory, so it also bounds the memory that an open
+    file takes. `kept_row_bytes` is the most that a checkpoint keeps as rows.
 
     >>> import pyarrow.parquet as pq
     >>> rows = pa.record_batch({"n": [1, 2, 3]})
