@@ -48,6 +48,22 @@ def test_an_event_time_that_rows_do_not_have_is_refused_before_any_task(
         ls.write_stream(frame, **wrong.options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rollInterwal": "1 minute"}, "unknown option: rollinterwal"),
+        ({"rowGroupSize": "huge"}, "not a size"),
+        ({"partitionBy": "town"}, "files are partitioned by a column that rows do not have: town"),
+        ({"shuffleByPartition": "true"}, "a data source cannot ask Spark to shuffle rows"),
+    ],
+)
+def test_a_bad_option_is_refused_by_its_name_before_any_task(
+    tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ls.InvalidInputError, match=message):
+        query(tmp_path, **options).planned()
+
+
 def test_finishing_files_with_wrong_options_does_not_stop_the_query(tmp_path: Path) -> None:
     written = query(tmp_path)
     written.run(0, [rows(1)])
