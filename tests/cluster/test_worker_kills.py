@@ -1,4 +1,4 @@
-"""A job on a standalone cluster whose workers die or dawdle, with nothing shared but the object store."""
+"""A job on a standalone cluster whose workers fail or are slow, and share only the object store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline cannot work with: a clear error, nothing published, and a restart that goes on exactly."""
+"""Input that a pipeline cannot process: a clear error, nothing published, and a restart that continues."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class StoresAmounts(Totals):
 
 
 class Yields(Totals):
-    """Yields what it is told to, of rows that are right."""
+    """Yields correct rows after a change that the test chooses."""
 
     def __init__(self, change: Callable[[pa.Table], pa.Table]) -> None:
         self.change = change
@@ -113,7 +113,7 @@ class TestRows:
             job.run()
         assert "00002.parquet" in str(raised.value)
         assert "column [amount]. Expected Spark type double" in str(raised.value)
-        # The good file before it is an epoch of its own, and stays one.
+        # The good file before it is a separate epoch, and stays published.
         assert job.newest_epoch() == 2
         job.give(2)
         job.run()
@@ -284,7 +284,7 @@ def damage(cache: Path) -> int:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with room for a small job."""
+    """A separate file system with room for a small job."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]

@@ -57,7 +57,7 @@ EPOCH_S = 0.8
 
 
 class FedJob(TotalsJob):
-    """A job whose input goes on for as long as the test wants it to. Each epoch reads one file."""
+    """A job whose input continues for as long as the test needs it. Each epoch reads one file."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         super().__init__(folder)
@@ -118,7 +118,7 @@ def jobs(tmp_path: Path) -> Iterator[Any]:
 
 
 def kill_a_worker(job: FedJob, driver: Session, choose: random.Random) -> None:
-    """Kill the Python daemon or one of its workers within an epoch, and see that the job goes on."""
+    """Kill the Python daemon or one of its workers within an epoch, and check that the job continues."""
     newest = job.newest_epoch()
     driver.run_on(choose.uniform(0, EPOCH_S))
     driver.wait_for(lambda: bool(driver.python_workers()))
@@ -270,7 +270,7 @@ def test_a_driver_that_another_one_overtakes_changes_nothing_awake_or_asleep(job
     assert "FencedError" in second.said()
     after = dict(job.objects())
     assert {name: after.get(name) for name in before} == before
-    # What it had begun lies there without a record: to every reader it never happened.
+    # The files of the epoch that it had begun have no record: no reader sees them.
     assert [name for name in after if name not in before and "/checkpoints/" not in name] == []
     assert generations(job) == sorted(generations(job))
     job.check_result()

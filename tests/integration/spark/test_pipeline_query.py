@@ -1,4 +1,4 @@
-"""The life of a query: triggers, stopping, failing, and going on where another driver's epoch stands."""
+"""A query from start to end: triggers, stopping, failing, and continuing after another driver's epoch."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def wait_until(reached: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def two_jvms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if drivers ran in JVMs of their own: inside one, Spark stops an older run of the same query."""
+    """As if each driver had its own JVM: within one, Spark stops an older run of the same query."""
 
     def rebuild_as_another_query(directory: Path, files: Any) -> None:
         another = NamedBytes(METADATA, json.dumps({"id": str(uuid.uuid4())}).encode())
@@ -280,7 +280,7 @@ class TestTwoDrivers:
         wait_for(lambda: older.lastProgress is not None, older)
         job.give()
         assert race.older_is_held.wait(DEADLINE_S)
-        # The newer one reads two files at once: of its own epoch nothing may be left, offsets included.
+        # The newer one reads two files at once: nothing of its discarded epoch may remain, not even offsets.
         job.give()
         newer = job.pipeline(race.newer, files_per_batch=2).start(trigger={"availableNow": True})
         with pytest.raises(ls.FencedError):

@@ -1,4 +1,4 @@
-"""Sources of every kind go on where they were, with nothing of Spark's own checkpoint left."""
+"""Sources of every kind continue where they were after Spark's own checkpoint is deleted."""
 
 from __future__ import annotations
 

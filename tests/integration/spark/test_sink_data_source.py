@@ -155,7 +155,7 @@ def test_a_batch_that_spark_runs_again_is_not_written_again(spark: SparkSession,
     query = Query(spark, tmp_path, rollInterval="0 seconds")
     query.feed(2)
     query.run()
-    # As if Spark had died after our commit, before its own.
+    # As if Spark had failed after our commit and before its own.
     commits = tmp_path / "checkpoint" / "commits"
     (commits / "1").unlink()
     (commits / ".1.crc").unlink(missing_ok=True)

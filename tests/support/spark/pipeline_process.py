@@ -1,4 +1,4 @@
-"""A pipeline in a process of its own that a test starts, stops in mid-air and kills.
+"""A pipeline in a separate process that a test starts, pauses and kills.
 
 Run as a module it is the driver: input files → running totals per user → Parquet, all below one folder.
 It starts Spark and waits to be told to go, so that the next driver can warm up while one still lives. It
@@ -179,7 +179,7 @@ class TotalsJob:
         return driver
 
     def standby(self) -> Driver:
-        """A driver in its own process, which waits; each has a temporary directory of its own."""
+        """A driver in its own process, with its own temporary directory. It waits for its order."""
         number = len(self._drivers)
         scratch = self.folder / f"scratch-{number}"
         scratch.mkdir()
@@ -191,7 +191,7 @@ class TotalsJob:
         return driver
 
     def kill_all(self) -> None:
-        """At the end of a test, whatever happened."""
+        """Kill all drivers, at the end of a test."""
         for driver in self._drivers:
             driver.kill()
 

@@ -1,4 +1,4 @@
-"""A query with `format("lakestate")` in a process of its own that a test kills.
+"""A query with `format("lakestate")` in a separate process that a test kills.
 
 Run as a module it is the driver: input files → Parquet files, all below one folder. Without `--finish` it
 runs until it is killed; with it, it reads what is there, finishes its files and ends.
@@ -34,7 +34,7 @@ class KilledQuery:
         self._drivers: list[Session] = []
 
     def start(self, *arguments: str) -> Session:
-        """A driver in its own process; each has a temporary directory of its own."""
+        """A driver in its own process, with its own temporary directory."""
         number = len(self._drivers)
         scratch = self.folder / f"scratch-{number}"
         scratch.mkdir()
@@ -51,7 +51,7 @@ class KilledQuery:
         return driver
 
     def kill_all(self) -> None:
-        """At the end of a test, whatever happened."""
+        """Kill all drivers, at the end of a test."""
         for driver in self._drivers:
             driver.kill()
 

@@ -227,7 +227,7 @@ class TestStartingAgain:
 
 
 class TestABatchThatIsPublishedAlready:
-    """Its rows would be skipped: Spark's directory always goes on after the newest epoch."""
+    """Its rows would be skipped: Spark's directory always continues after the newest epoch."""
 
     def test_it_fails_the_query(self, query: Start) -> None:
         running = query(Driver(AlreadyPublished(), parent=stored(3, "offsets/2")), batches=1)

@@ -1,4 +1,4 @@
-"""`format("lakestate")` with Spark's calls made by hand: what holds whatever dies and whoever comes late."""
+"""`format("lakestate")` with Spark's calls made by hand: what holds when any process fails or is late."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_published_batch_whose_commit_was_cut_off_is_committed_when_it_comes_b
     written.run(0, [rows(0)])
     shown = written.visible_files()
     assert len(shown) == 1
-    # As if the driver had died between publishing and committing.
+    # As if the driver had failed between publishing and committing.
     marker = next((tmp_path / "checkpoint").rglob("committed.json"))
     marker.unlink()
     hidden = tmp_path / "out" / ".lakestate" / "open"

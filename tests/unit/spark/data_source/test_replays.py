@@ -1,4 +1,4 @@
-"""A batch of `format("lakestate")` that comes back: the one that is published, or one planned anew."""
+"""A batch of `format("lakestate")` that returns: the published one, or one that was planned a second time."""
 
 from __future__ import annotations
 
