@@ -44,10 +44,3 @@ def test_the_overview_lists_every_folder_of_the_package() -> None:
     folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
     listed = set(re.findall(r"^\| `(\w+)/` \|", PAGE, re.MULTILINE))
     assert listed == folders
-
-
-def test_decisions_are_numbered_without_gaps_and_listed() -> None:
-    folder = ROOT / "docs" / "decisions"
-    notes = sorted(path.name for path in folder.glob("[0-9]*.md"))
-    assert [int(name[:3]) for name in notes] == list(range(1, len(notes) + 1))
-    assert re.findall(r"\]\((.*?\.md)\)", (folder / "README.md").read_text()) == notes
