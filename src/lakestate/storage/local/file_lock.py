@@ -1,4 +1,4 @@
-"""Waits for a lock on a file, and names its holder when the wait is in vain.
+"""Waits for a lock on a file, and names its holder when the wait times out.
 
 A stopped process (SIGSTOP, a debugger, a frozen container) keeps its locks for as long as it exists.
 A process that waits for one must not wait forever in silence.

@@ -55,7 +55,8 @@ class KeyedTable(RunTable):
     >>> [str(column) for column in totals.config.value_columns]
     ['n bigint', 'spend double']
 
-    `route_by` names the key columns that the pipeline routes by, where the table's key is finer.
+    With `ttl`, a row expires that long after it was written; see `Ttl`. `route_by` names the key columns
+    that the pipeline routes by, where the table's key is finer.
     `version` and `migrations` say how state of older versions is read; see `lakestate.Migration`.
     """
 
