@@ -9,7 +9,13 @@ from hypothesis import HealthCheck, settings
 
 from lakestate.testing.s3_server import S3Server
 
-pytest.register_assert_rewrite("lakestate.testing.store_contract", "lakestate.testing.upload_contract")
+# What tests share asserts as tests do: with a message, and also under `python -O`.
+SHARED = ("corruption", "fuzzing", "jobs", "servers", "sinks", "soak", "spark", "storage")
+pytest.register_assert_rewrite(
+    "lakestate.testing.store_contract",
+    "lakestate.testing.upload_contract",
+    *(f"tests.support.{folder}" for folder in SHARED),
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -227,7 +227,8 @@ class CorruptionJob:
             for index in range(stage.parallelism):
                 run = SubtaskRun(stage, index, plan, backend)
                 mine = rows.filter(pa.array(owners == index)).combine_chunks()
-                assert list(run.run([("", batch) for batch in mine.to_batches()])) == []
+                yielded = list(run.run([("", batch) for batch in mine.to_batches()]))
+                assert yielded == []
                 reports.append(run.report)
         return EpochResult(tuple(reports), (SourceOffsets(SOURCE, str(stop)),), rows={SOURCE: stop - first})
 

@@ -223,7 +223,8 @@ class ProcessSoak:
         epochs = self._newest_epoch() + LAST_EPOCHS
         rows = epochs * ROWS_PER_EPOCH
         driver = self._start("--rows", str(rows))
-        assert driver.wait(DEADLINE_S) == 0, driver.said()
+        code = driver.wait(DEADLINE_S)
+        assert code == 0, driver.said()
         self.report.epochs, self.report.rows = self._newest_epoch(), rows
         self._check_output(expected_output(self.report.seed, epochs))
         self._check_state(expected_state(self.report.seed, rows))
