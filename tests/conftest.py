@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
 
 # One process gets all tests that start Spark, one after the other: two JVMs would slow each other down.
-SPARK_TESTS = ("tests/cluster/", "tests/integration/spark/")
+SPARK = ("tests/cluster/", "tests/integration/spark/")
+# Long tests that share nothing.
+LONG = ("tests/simulation/",)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first."""
+    items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), not item.nodeid.startswith(LONG)))
 
 
 @pytest.hookimpl(trylast=True)
@@ -44,14 +51,16 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadscope`: the tests with Spark in one process, all others wherever there is room."""
+    """With `--dist loadscope`: Spark in one process, and modules, which share fixtures, in one each."""
     if config.getvalue("dist") != "loadscope":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
     class SparkTogether(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if any(name in nodeid for name in SPARK_TESTS) else nodeid
+            if nodeid.startswith(SPARK):
+                return "spark"
+            return nodeid if nodeid.startswith(LONG) else nodeid.partition("::")[0]
 
     return SparkTogether(config, log)
 

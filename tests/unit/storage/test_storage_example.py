@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.support.repository import ROOT
 
 
+@pytest.mark.slow
 def test_the_example_runs_to_its_end_and_shows_every_refusal(tmp_path: Path) -> None:
     places = {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
     run = subprocess.run(

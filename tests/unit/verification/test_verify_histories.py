@@ -16,6 +16,7 @@ from lakestate.verification import VerificationReport
 SEEDS = 20
 
 
+@pytest.mark.slow
 def test_a_history_without_damage_verifies_as_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[tuple[World, VerificationReport]] = []
     check_the_end = run.check_final_state
