@@ -59,7 +59,7 @@ def test_every_table_of_a_golden_epoch_is_what_was_written(
         assert offsets == expected
 
 
-def test_a_golden_job_goes_on(golden: ls.ParquetBackend) -> None:
+def test_a_golden_job_continues(golden: ls.ParquetBackend) -> None:
     managers = restored(golden, 3, 3)
     done = [manager.checkpoint(4, 1, None, False) for manager in managers]
     assert golden.write_checkpoint_metadata("golden", 4, done).epoch == 4

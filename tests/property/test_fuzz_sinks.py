@@ -153,7 +153,7 @@ def as_json(tree: Any) -> bytes:
 
 @FUZZ
 @given(hostile_open_files())
-def test_a_sink_goes_on_from_its_state_or_refuses_it(rows: dict[tuple[str, int], bytes]) -> None:
+def test_a_sink_continues_from_its_state_or_refuses_it(rows: dict[tuple[str, int], bytes]) -> None:
     def go_on() -> None:
         sink = ParquetSink("memory://open", roll=Roll(interval=None))
         job = SinkJob(lambda: sink, numbered_rows(5), parallelism=1)
@@ -212,7 +212,7 @@ def hostile_states(draw: st.DrawFn) -> WriterState:
 @given(hostile_states())
 @example(msgspec.structs.replace(STATE, start=2**62))
 @example(msgspec.structs.replace(STATE, pieces=(Piece(0, PieceKind.FOOTER, b"no footer"),)))
-def test_a_writer_goes_on_from_its_state_or_refuses_it(state: WriterState) -> None:
+def test_a_writer_continues_from_its_state_or_refuses_it(state: WriterState) -> None:
     def finished(file_format: FileFormat) -> None:
         writer = file_format.open_writer(ROWS.schema, state)
         writer.add_batch_data(ROWS)
@@ -236,7 +236,7 @@ def test_a_writer_goes_on_from_its_state_or_refuses_it(state: WriterState) -> No
     )
 )
 @example(CurrentFileRecovery("../victim", "final", 4, STATE))
-def test_a_local_file_goes_on_from_its_record_or_refuses_it(record: CurrentFileRecovery) -> None:
+def test_a_local_file_continues_from_its_record_or_refuses_it(record: CurrentFileRecovery) -> None:
     with tempfile.TemporaryDirectory() as folder:
         victim = Path(folder) / "victim"
         victim.write_bytes(b"mine")

@@ -1,6 +1,6 @@
 """Hostile metadata under checksums that are right, from the epoch record down: state opens, or is refused.
 
-Whoever can write to the store can forge a whole tree. Opening it must not run anything, leave the job's
+Anyone who can write to the store can forge a whole tree. Opening it must not run anything, leave the job's
 root, hang, or raise what is not ours.
 """
 

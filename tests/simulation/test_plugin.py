@@ -207,7 +207,7 @@ class Fickle(Totals):
         yield from super().process_batch(batch, ctx)
 
 
-def test_an_operator_that_ends_differently_each_time_is_told_so() -> None:
+def test_an_operator_that_ends_differently_each_time_is_reported() -> None:
     with pytest.raises(pytest.fail.Exception) as failure:
         SurviveFaults("here")(Fickle, ROWS, state=totals, seeds=30)
     first, replay, why, *_ = str(failure.value).splitlines()

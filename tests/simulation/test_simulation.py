@@ -172,7 +172,7 @@ def test_a_failure_is_made_small_and_its_command_replays_it(
     assert replayed[-1] == str(failure.result.violation)
 
 
-def test_a_scenario_is_told_and_read_again() -> None:
+def test_a_scenario_is_printed_and_read_again() -> None:
     drawn = Scenario()
     told = Scenario(rows=3, parallelism=(2, 1), sink_parallelism=1, compaction=None, is_cached=True)
     again = drawn
@@ -185,7 +185,7 @@ def test_a_scenario_is_told_and_read_again() -> None:
         drawn.with_setting("rows=__import__('os')")
 
 
-def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_a_sweep_continues_where_it_was_stopped(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     first = sweep(map(Task, range(3)), processes=1, journal=Journal(path))
     whole = sweep(map(Task, range(4)), processes=1, journal=Journal(path))

@@ -56,7 +56,9 @@ class TestShrink:
         assert main(["replay", "1", "--shrink"]) == 0
         assert capsys.readouterr().out == "seed 1 keeps every promise: there is nothing to shrink\n"
 
-    def test_faults_that_did_not_strike_are_told_here_too(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_faults_that_did_not_strike_are_reported_here_too(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main(["replay", "1", "--shrink", "--faults", "zz:9999=late"]) == 2
         assert capsys.readouterr().out.splitlines() == [
             "seed 1 keeps every promise: there is nothing to shrink",
@@ -79,12 +81,12 @@ class TestFaults:
         told = refused(["replay", "1", "--faults", "d1:2=nap,d1:2=late"], capsys)
         assert "error: two faults at one call: d1:2" in told
 
-    def test_a_script_is_told_and_read_again(self) -> None:
+    def test_a_script_is_printed_and_read_again(self) -> None:
         script = {CallId(f"d1e{number}o0x1", number): fault for number, fault in enumerate(FaultKind, 1)}
         assert parse_script(format_script(script)) == script
         assert parse_script("") == {}
 
-    def test_faults_that_do_not_strike_are_told_and_are_no_success(
+    def test_faults_that_do_not_strike_are_reported_and_are_not_a_success(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         calls = run_seed(1, script={}).calls
@@ -153,7 +155,7 @@ class TestSettings:
     ) -> None:
         assert told in refused(["replay", "1", "--set", setting], capsys)
 
-    def test_every_scenario_that_can_be_drawn_is_told_and_read_again(self) -> None:
+    def test_every_scenario_that_can_be_drawn_is_printed_and_read_again(self) -> None:
         for seed in range(300):
             drawn = Scenario.draw(random_stream(seed, "scenario"))
             for other in (Scenario(), Scenario.draw(random_stream(seed + 1, "scenario"))):
@@ -196,7 +198,7 @@ class TestJournal:
             b"\n",
         ],
     )
-    def test_a_file_that_is_no_journal_is_refused_and_left_as_it_is(
+    def test_a_file_that_is_not_a_journal_is_refused_and_left_as_it_is(
         self, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         path = tmp_path / "notes"

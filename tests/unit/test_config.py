@@ -29,7 +29,7 @@ def test_a_size_is_read_as_people_write_it(written: int | str, expected: int) ->
 
 
 @pytest.mark.parametrize("written", [-1, True, "", "128", "MB", "-1MB", "1 parsec", "1MB2", None, 1.5])
-def test_what_is_no_size_is_refused(written: object) -> None:
+def test_what_is_not_a_size_is_refused(written: object) -> None:
     with pytest.raises(InvalidInputError):
         size_bytes(written)  # type: ignore[arg-type]
 
@@ -57,7 +57,7 @@ def test_a_duration_is_read_as_people_write_it(written: timedelta | str, expecte
 @pytest.mark.parametrize(
     "written", ["", "10", "seconds", "-1 s", timedelta(seconds=-1), 10, None, "1 fortnight"]
 )
-def test_what_is_no_duration_is_refused(written: object) -> None:
+def test_what_is_not_a_duration_is_refused(written: object) -> None:
     with pytest.raises(InvalidInputError):
         duration_us(written)  # type: ignore[arg-type]
 

@@ -53,7 +53,7 @@ class Collected:
         return [json.loads(path.read_text().splitlines()[-1]) for path in sorted(files, key=str)]
 
 
-def test_available_now_reads_every_bid_once_in_batches_and_goes_on_after_a_restart(
+def test_available_now_reads_every_bid_once_in_batches_and_continues_after_a_restart(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     collected = Collected(tmp_path / "spark")

@@ -14,7 +14,7 @@ from tests.support.repository import ROOT
 # Two drivers one after the other take several times as long on a machine that is busy otherwise.
 @pytest.mark.full
 @pytest.mark.timeout(900)
-def test_the_demo_is_killed_goes_on_and_is_exact(tmp_path: Path) -> None:
+def test_the_demo_is_killed_continues_and_is_exact(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     run = subprocess.run(
         [sys.executable, str(ROOT / "examples/demo.py"), "--rows", "16000", "--rows-per-batch", "4000"],

@@ -168,7 +168,7 @@ class TestRows:
 
 
 class TestStorage:
-    def test_a_store_that_goes_away_in_mid_run_ends_the_job_and_a_restart_goes_on(
+    def test_a_store_that_disappears_ends_the_job_and_a_restart_continues(
         self, spark: SparkSession, tmp_path: Path, s3_server: S3Server
     ) -> None:
         # A server that is gone refuses at once; one that is only busy has its time.

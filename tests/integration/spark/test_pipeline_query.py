@@ -105,7 +105,7 @@ class TestTriggers:
         assert job.manifest().epoch == 2
         job.check()
 
-    def test_processing_time_goes_on_until_it_is_stopped(self, job: Job) -> None:
+    def test_processing_time_continues_until_it_is_stopped(self, job: Job) -> None:
         query = job.pipeline().start(trigger={"processingTime": "100 milliseconds"})
         wait_for(lambda: query.lastProgress is not None, query)
         job.give()
@@ -272,7 +272,7 @@ def two_jvms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("two_jvms")
 class TestTwoDrivers:
-    def test_an_epoch_of_a_fenced_driver_that_came_first_stands_and_the_newer_goes_on_after_it(
+    def test_an_epoch_of_a_fenced_driver_that_came_first_stands_and_the_newer_continues_after_it(
         self, job: Job
     ) -> None:
         race = Race(job, 2)

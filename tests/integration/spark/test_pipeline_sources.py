@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_sources_go_on_exactly_after_sparks_checkpoint_directory_is_gone(
+def test_sources_continue_exactly_after_sparks_checkpoint_directory_is_gone(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     backend = ls.ParquetBackend(f"file://{tmp_path}/checkpoints", cache_dir=tmp_path / "cache")

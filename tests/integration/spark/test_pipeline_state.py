@@ -84,7 +84,7 @@ class TestOneStage:
         found = state_rows(backend, "totals", "totals", Totals(), "totals")
         assert found == spark_totals(spark, tmp_path / "in")
 
-    def test_an_operator_that_raises_publishes_nothing_and_a_restart_goes_on(
+    def test_an_operator_that_raises_publishes_nothing_and_a_restart_continues(
         self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
     ) -> None:
         write_input(tmp_path / "in", 0, events(0, 300))
@@ -121,7 +121,7 @@ class TestDrivers:
 
 
 class TestOutput:
-    def test_output_is_exact_once_the_pipeline_is_drained_and_goes_on_after_it(
+    def test_output_is_exact_once_the_pipeline_is_drained_and_continues_after_it(
         self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
     ) -> None:
         expected: list[dict[str, object]] = []

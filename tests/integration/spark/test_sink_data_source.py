@@ -139,7 +139,7 @@ def test_partitioned_files_hold_every_row_once_for_every_reader(spark: SparkSess
     assert pq.read_metadata(out / files[0]).row_group(0).column(0).compression == "SNAPPY"
 
 
-def test_a_query_goes_on_with_its_open_files_at_another_number_of_partitions(
+def test_a_query_continues_with_its_open_files_at_another_number_of_partitions(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     query = Query(spark, tmp_path)

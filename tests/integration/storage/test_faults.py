@@ -98,7 +98,7 @@ def test_a_get_survives_a_fault(
     assert proxy.plan.struck == [fault, fault]
 
 
-def test_a_large_get_goes_on_where_it_was_cut(
+def test_a_large_get_continues_where_it_was_cut(
     store: ObjectStore, direct: ObjectStore, proxy: FaultProxy
 ) -> None:
     data = bytes(range(251)) * 20_000
@@ -317,7 +317,7 @@ def test_a_completion_whose_answers_are_lost_is_found_by_looking(
     assert hasty.uploads.complete(upload, [part]) == direct.head("object")
 
 
-def test_a_completion_that_nobody_can_see_is_unknown(
+def test_a_completion_that_cannot_be_seen_is_unknown(
     hasty: ObjectStore, direct: ObjectStore, proxy: FaultProxy
 ) -> None:
     upload = direct.uploads.start("object")

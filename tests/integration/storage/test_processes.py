@@ -95,7 +95,7 @@ def test_the_store_does_not_need_its_server_to_be_opened_or_pickled() -> None:
 
 
 class Victims:
-    """Children that put for ever, one at a time, until they are killed."""
+    """Children that put forever, one at a time, until they are killed."""
 
     def __init__(self, parent: subprocess.Popen[bytes]) -> None:
         assert parent.stdin is not None

@@ -1,4 +1,4 @@
-"""The run cache between processes: built once, bounded, never a torn file, whoever is killed."""
+"""The run cache between processes: built once, bounded, never a torn file, no matter which is killed."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def run(driver: JobDriver, engine: Engine, count: int = 1) -> None:
 
 
 class TestEpochs:
-    def test_epochs_follow_each_other_and_a_new_driver_goes_on(self, job: Job) -> None:
+    def test_epochs_follow_each_other_and_a_new_driver_continues(self, job: Job) -> None:
         run(job.driver(), Engine(job.backend()), 2)
         second = job.driver()
         engine = Engine(job.backend())
@@ -286,7 +286,7 @@ class TestOtherDrivers:
             driver.run_epoch(Epoch(1), Engine(job.backend()))
         assert job.driver().parent is not None
 
-    def test_what_a_fenced_driver_misses_is_told_as_the_fence(self, job: Job) -> None:
+    def test_what_a_fenced_driver_misses_is_reported_as_fencing(self, job: Job) -> None:
         older = job.driver()
         job.driver()
 
@@ -335,7 +335,7 @@ class TestUpkeep:
         assert job.counts() == {"of 0": 12, "of 1": 12}
         assert len(job.backend().objects("job").list_epochs()) <= 4
 
-    def test_what_fails_beside_the_stream_is_told_and_the_stream_goes_on(
+    def test_what_fails_beside_the_stream_is_reported_and_the_stream_continues(
         self, job: Job, caplog: pytest.LogCaptureFixture
     ) -> None:
         def broken(manifest: object) -> None:

@@ -52,7 +52,7 @@ def script(job: TableJob) -> ls.ParquetBackend:
     return ls.ParquetBackend(job.backend._config, cache_dir=job.backend._cache_dir)
 
 
-def test_compaction_takes_the_job_from_nobody(job: TableJob) -> None:
+def test_compaction_fences_no_driver(job: TableJob) -> None:
     before = job.backend.objects("job").read_fence()
     beside = script(job)
     merged = beside.compact_operator("job", "op", policy=EAGER)
@@ -112,7 +112,7 @@ def test_what_a_script_makes_of_older_versions_is_not_what_the_driver_finds_in_t
     assert found["m"].to_pylist() == [300]
 
 
-def test_only_whoever_has_the_job_deletes_from_it(job: TableJob) -> None:
+def test_only_the_driver_that_has_the_job_deletes_from_it(job: TableJob) -> None:
     beside = script(job)
     before = [info.path for info in job.backend.objects("job").store.list()]
     with pytest.raises(InvalidInputError, match=r"job job is not claimed.*claim\(job_id\).*fences a driver"):
@@ -234,7 +234,7 @@ def test_a_merge_of_a_replicated_table_that_was_quiet_for_long_is_swapped_in() -
     job.close()
 
 
-def test_what_a_later_generation_has_merged_is_no_damage(job: TableJob) -> None:
+def test_what_a_later_generation_has_merged_is_not_damage(job: TableJob) -> None:
     """Subtasks by hand that do not tell their generation."""
     job.backend.claim("job")
     run(job, 1)

@@ -54,7 +54,7 @@ class TestRecovering:
         with pytest.raises(CorruptionError, match=r"epoch 3 is published but .*job/epochs/0000000003\.json"):
             recover_job(driver.job, driver.claim)
 
-    def test_an_overtaken_driver_is_told_so_even_if_what_it_sees_is_broken(self, store: ObjectStore) -> None:
+    def test_an_overtaken_driver_is_fenced_even_if_what_it_sees_is_broken(self, store: ObjectStore) -> None:
         old = started_job(store, "old")
         old.run_to(1)
         started_job(store, "new")

@@ -75,6 +75,6 @@ def test_the_answer_of_the_store_means(
     assert decide_publication(OURS, existing, passed) == decision
 
 
-def test_nobody_makes_a_permit_by_hand() -> None:
+def test_a_permit_cannot_be_made_by_hand() -> None:
     with pytest.raises(AssertionError, match="handed out by a decision"):
         CommitPermit(OURS)

@@ -80,7 +80,7 @@ def test_every_truncation_and_every_addition_is_found(record: Record) -> None:
 
 @EACH
 @pytest.mark.parametrize("data", [b"null", b"[]", b"3", b'"text"', b"{}", b"\xff\xfe", b"[" * 50_000])
-def test_what_is_no_record_at_all_is_named(record: Record, data: bytes) -> None:
+def test_what_is_not_a_record_at_all_is_named(record: Record, data: bytes) -> None:
     with pytest.raises(CorruptionError, match=r"store/job/object\.json"):
         decoded(record, data)
 

@@ -69,7 +69,7 @@ def test_an_epoch_that_touches_no_file_changes_no_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parallelism", [[4, 1], [1, 3], [4, 2, 3, 1, 5]])
-def test_after_rescaling_exactly_one_subtask_goes_on_with_a_file(
+def test_after_rescaling_exactly_one_subtask_continues_with_a_file(
     tmp_path: Path, parallelism: list[int]
 ) -> None:
     job = file_sink_job(tmp_path, lambda url: ParquetSink(url, partition_by=["country"], roll=NEVER))
@@ -173,7 +173,7 @@ def test_rows_of_a_new_schema_begin_new_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("compression", "opened"), [("none", open), ("gzip", gzip.open)])
-def test_json_lines_go_on_across_epochs(
+def test_json_lines_continue_across_epochs(
     tmp_path: Path, compression: str, opened: Callable[[Path], object]
 ) -> None:
     job = file_sink_job(tmp_path, lambda url: JsonLinesSink(url, roll=NEVER, compression=compression), 1)

@@ -173,7 +173,7 @@ def wait_until(reached: Callable[[], bool]) -> None:
 
 
 class TestStartingAgain:
-    def test_sparks_query_is_launched_again_after_an_epoch_that_stands_in_place_of_ours(
+    def test_sparks_query_is_launched_again_after_an_epoch_that_replaces_ours(
         self, query: Start, spark: Spark
     ) -> None:
         running = query(Driver(DONE, AGAIN), batches=2)
@@ -204,7 +204,7 @@ class TestStartingAgain:
         assert not stoppers[0].is_alive()
         assert running.exception() is None
 
-    def test_a_launch_that_fails_is_the_reason_that_is_told(
+    def test_a_launch_that_fails_is_the_reason_that_is_reported(
         self, query: Start, spark: Spark, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         rebuild = query_module.rebuild_directory
@@ -265,7 +265,7 @@ class TestStopping:
         query(driver).stop(drain=True)
         assert driver.epochs == [(1, True)]
 
-    def test_a_drain_that_fails_is_told_and_the_driver_is_stopped(self, query: Start) -> None:
+    def test_a_drain_that_fails_raises_and_stops_the_driver(self, query: Start) -> None:
         driver = Driver(ls.FencedError("another driver has taken over"))
         running = query(driver)
         with pytest.raises(ls.FencedError):

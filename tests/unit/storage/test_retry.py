@@ -109,7 +109,7 @@ def test_progress_starts_the_deadline_again() -> None:
     assert work.calls == 12
 
 
-def test_reaching_the_same_place_again_is_no_progress() -> None:
+def test_reaching_the_same_place_again_is_not_progress() -> None:
     clock = Clock()
     places = iter([5, 3, 5, 4])
     reached = [0]

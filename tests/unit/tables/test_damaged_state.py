@@ -76,7 +76,7 @@ def stored(job: TableJob, path: str) -> bytes:
 
 
 def expect_corruption(job: TableJob, kind: str, path: str, what: str) -> None:
-    """A host without a cache restores, and is told which object is wrong."""
+    """A host without a cache restores, and the error names the object that is wrong."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
         backend = ls.ParquetBackend(job.backend._config, cache_dir=empty)
         with pytest.raises(ls.CorruptionError, match=what) as raised:

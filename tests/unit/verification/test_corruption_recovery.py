@@ -114,7 +114,7 @@ def test_a_fence_that_was_set_back_is_named(store: ObjectStore) -> None:
     started(store, "fifth").run_to(4)
 
 
-def test_a_driver_that_was_overtaken_is_told_so_and_not_that_the_fence_is_damaged(
+def test_a_driver_that_was_overtaken_is_fenced_and_the_fence_is_not_called_damaged(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started(store).run_to(1)

@@ -144,7 +144,7 @@ def test_records_that_are_set_back_are_named(whole: tuple[CorruptionJob, World, 
         assert one_finding(job, path) == told
 
 
-def test_what_is_of_a_newer_format_is_told_as_such(job: CorruptionJob) -> None:
+def test_a_newer_format_is_reported_as_such(job: CorruptionJob) -> None:
     small = SmallJob(fresh_memory(), "first")
     small.start()
     small.publish(replace(small.write(Epoch(1)), format=type(small.write(Epoch(1)).format)(9, 0)))
@@ -153,13 +153,13 @@ def test_what_is_of_a_newer_format_is_told_as_such(job: CorruptionJob) -> None:
     assert (finding.problem, finding.epochs) == (Problem.NEWER_FORMAT, (1,))
 
 
-def test_an_epoch_without_a_marker_is_told_as_not_committed(interrupted: CorruptionJob) -> None:
+def test_an_epoch_without_a_marker_is_reported_as_not_committed(interrupted: CorruptionJob) -> None:
     report = report_of(interrupted)
     assert report.is_clean
     assert [verdict.epoch for verdict in report.epochs if not verdict.is_committed] == [6]
 
 
-def test_orphans_are_told_by_what_becomes_of_them(job: CorruptionJob) -> None:
+def test_orphans_are_reported_by_what_happens_to_them(job: CorruptionJob) -> None:
     client = job.state_client
     client.put(f"{JOB}/notes.txt", b"mine")
     client.put(f"{JOB}/checkpoints/1/operator-totals/totals-0-left.parquet", b"left over")

@@ -24,7 +24,7 @@ def hidden_in_use(job: CorruptionJob) -> Path:
     return used
 
 
-def test_uploads_that_nothing_refers_to_are_told_apart(job: CorruptionJob) -> None:
+def test_uploads_that_nothing_refers_to_are_distinguished(job: CorruptionJob) -> None:
     store = job.sinks["out"].store
     [used, *_] = store.uploads.list_dangling()
     name = used.upload.path.split("-0000000001-")[0]
@@ -42,7 +42,7 @@ def test_uploads_that_nothing_refers_to_are_told_apart(job: CorruptionJob) -> No
     assert "left by a failed attempt" in str(report_of(job))
 
 
-def test_hidden_local_files_that_nothing_refers_to_are_told(job: CorruptionJob) -> None:
+def test_hidden_local_files_that_nothing_refers_to_are_reported(job: CorruptionJob) -> None:
     used = hidden_in_use(job)
     dead = f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead.parquet"
     copy = f"{used.name.rpartition('.')[0]}.of-another-attempt"
@@ -146,7 +146,7 @@ def test_without_its_sinks_only_the_state_of_a_job_is_verified(job: CorruptionJo
     assert ls.verify(job.backend, JOB).is_clean
 
 
-def test_a_commit_that_was_cut_short_half_way_is_no_damage(interrupted: CorruptionJob) -> None:
+def test_a_commit_that_was_cut_short_half_way_is_not_damage(interrupted: CorruptionJob) -> None:
     """Some files are shown already, and their uploads are gone."""
     sink = interrupted.sinks["out"]
     upload = next(iter(sink.store.uploads.list_dangling())).upload

@@ -28,7 +28,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Non
     monkeypatch.setattr(verification, "check_data_file", disturbed)
 
 
-def test_what_retention_takes_away_meanwhile_is_no_damage(
+def test_what_retention_deletes_meanwhile_is_not_damage(
     job: CorruptionJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def collect() -> None:
@@ -45,7 +45,7 @@ def test_what_retention_takes_away_meanwhile_is_no_damage(
     assert report.restorable == (5,)
 
 
-def test_the_first_retention_of_a_job_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_retention_of_a_job_is_not_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = TableJob([ls.GlobalKeyedTable("t", key=int, value=int)])
     for number in range(4):
         tables.managers[0].global_keyed("t").insert(number, number)
@@ -58,7 +58,7 @@ def test_the_first_retention_of_a_job_is_no_damage(monkeypatch: pytest.MonkeyPat
     tables.close()
 
 
-def test_output_that_is_finished_meanwhile_is_no_damage(
+def test_output_that_is_finished_meanwhile_is_not_damage(
     job: CorruptionJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The epoch that was newest had files open; the next one finishes and commits them."""
@@ -83,7 +83,7 @@ def test_output_that_is_finished_meanwhile_is_no_damage(
     assert report.dangling == ()
 
 
-def test_a_store_that_does_not_answer_is_no_finding(
+def test_a_store_that_does_not_answer_is_not_a_finding(
     job: CorruptionJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unavailable(*_: object) -> None:

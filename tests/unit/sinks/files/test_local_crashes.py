@@ -254,7 +254,7 @@ def _finish_quietly(zombie: Attempt) -> None:
         zombie.finish()
 
 
-def test_rows_that_were_written_twice_are_told_apart(tmp_path: Path) -> None:
+def test_rows_that_were_written_twice_are_distinguished(tmp_path: Path) -> None:
     """The check itself: a second copy of a visible file is found."""
     job = SinkJob(Processes(tmp_path).open_beside, ROWS, PARALLELISM)
     job.run_to(EPOCHS)
@@ -265,7 +265,7 @@ def test_rows_that_were_written_twice_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cleaned", ["beside the next epoch", "by a driver that overslept"])
-def test_clean_up_leaves_the_copy_that_a_second_attempt_goes_on_with(tmp_path: Path, cleaned: str) -> None:
+def test_clean_up_leaves_the_copy_that_a_second_attempt_continues_with(tmp_path: Path, cleaned: str) -> None:
     job = SinkJob(Processes(tmp_path).open_beside, ROWS, PARALLELISM)
     job.run_epoch()
     before = job.published

@@ -102,7 +102,7 @@ def test_an_upload_that_the_store_expired_is_reported_and_nothing_is_visible() -
     assert [info.path for info in store.list() if not info.path.startswith("_")] == []
 
 
-def test_a_sink_gives_up_on_its_store_when_it_is_told_to() -> None:
+def test_a_sink_gives_up_on_its_store_after_its_deadline() -> None:
     nobody = {"endpoint": "http://127.0.0.1:9", "allow_http": "true", "region": "any"}
     keys = {"access_key_id": "none", "secret_access_key": "none"}
     retry = RetryPolicy(deadline_ms=200, attempt_timeout_ms=100)

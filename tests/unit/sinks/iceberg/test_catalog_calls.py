@@ -1,4 +1,4 @@
-"""A catalog that does not answer is asked again, whoever asks, and what it raises is named as ours."""
+"""Calls of a catalog that does not answer are repeated, and what it raises becomes an error of ours."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def flaky(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, method: str) ->
 
 @pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("asker", ASKERS)
-def test_whoever_asks_asks_again(
+def test_every_call_is_repeated(
     warehouse: Warehouse, job: SinkJob, monkeypatch: pytest.MonkeyPatch, asker: str, error: Exception
 ) -> None:
     catalog = flaky(warehouse, monkeypatch, "load_table")

@@ -190,7 +190,7 @@ def test_after_the_expiry_of_snapshots_an_old_epoch_is_still_known(warehouse: Wa
     assert warehouse.rows() == expected_rows(ROWS, 3, 2)
 
 
-def test_after_the_expiry_of_snapshots_a_job_goes_on(warehouse: Warehouse) -> None:
+def test_after_the_expiry_of_snapshots_a_job_continues(warehouse: Warehouse) -> None:
     job, _ = job_with_zombie(warehouse)
     expire_all_but_the_last_snapshot(warehouse)
     job.run_to(5)
@@ -271,7 +271,7 @@ def test_a_crash_around_any_commit_loses_and_repeats_nothing(
         (ForbiddenError("no"), InvalidInputError),
     ],
 )
-def test_after_too_many_failures_the_caller_is_told_and_can_come_back(
+def test_after_too_many_failures_the_caller_gets_the_error_and_can_try_again(
     warehouse: Warehouse, on_commit: list[Commit], error: Exception, expected: type[Exception]
 ) -> None:
     job = published_epoch(warehouse)

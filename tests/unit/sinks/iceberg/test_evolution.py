@@ -1,4 +1,4 @@
-"""A table that changes between epochs: what fits goes on, what does not stops with the column's name."""
+"""A table that changes between epochs: what fits continues, what does not stops with the column's name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_column_added_to_table_and_stream_is_written_from_then_on(
     assert found == [None, None, "red"]
 
 
-def test_a_widened_column_goes_on_in_a_new_file(warehouse: Warehouse, job: SinkJob) -> None:
+def test_a_widened_column_continues_in_a_new_file(warehouse: Warehouse, job: SinkJob) -> None:
     with warehouse.table().update_schema() as update:
         update.update_column("row", LongType())
     job.run_to(4)

@@ -103,7 +103,7 @@ def test_a_null_parent_needs_none_of_what_it_would_have(warehouse: Warehouse, co
 
 
 @pytest.mark.parametrize("values", [WHOLE["struct"], [None, None], [None, *WHOLE["struct"]]], ids=len)
-def test_the_null_fields_of_a_null_struct_are_nobodys_values(warehouse: Warehouse, values: list[Any]) -> None:
+def test_the_null_fields_of_a_null_struct_are_not_values(warehouse: Warehouse, values: list[Any]) -> None:
     table_with(warehouse, "struct")
     rows = rows_of(as_spark_has_it(pa.array(values, ROW_TYPES["struct"])))
     warehouse.job(one_batch(rows), rows.schema, roll=NEVER).run_to(2)

@@ -66,7 +66,7 @@ def test_a_commit_that_goes_wrong_is_made_once(server: RestCatalogServer, fault:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403])
-def test_a_refusal_is_told_at_once_and_nothing_is_lost(server: RestCatalogServer, status: int) -> None:
+def test_a_refusal_is_raised_at_once_and_nothing_is_lost(server: RestCatalogServer, status: int) -> None:
     job = job_on(server)
     job.publish(job.attempt(subtask).finish() for subtask in range(job.parallelism))
     # pyiceberg renews its token after a 401 and asks once more.

@@ -159,7 +159,7 @@ def test_a_period_ends_where_the_next_begins(pattern: str, moment: datetime, end
 
 
 @pytest.mark.parametrize("pattern", ["", "day", "%y", "%Y/../%d", "/%Y", "%Y/", "100%"])
-def test_a_pattern_that_is_no_path_of_times_is_refused(pattern: str) -> None:
+def test_a_pattern_that_is_not_a_path_of_times_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidInputError):
         EventTime(pattern)
 

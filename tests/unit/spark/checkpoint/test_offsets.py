@@ -64,13 +64,13 @@ class TestKeeping:
             "sources/0/12": b"v1\n12",
         }
 
-    def test_a_directory_without_the_batch_is_no_checkpoint_of_it(self, directory: Path) -> None:
+    def test_a_directory_without_the_batch_is_not_its_checkpoint(self, directory: Path) -> None:
         with pytest.raises(CorruptionError, match="offsets/13"):
             read_engine_files(directory, Epoch.of_batch(13))
 
     def test_rebuilding_leaves_exactly_what_was_kept(self, directory: Path) -> None:
         files = read_engine_files(directory, Epoch.of_batch(12))
-        (directory / "offsets/99").write_bytes(b"of another life")
+        (directory / "offsets/99").write_bytes(b"of an earlier job")
         rebuild_directory(directory, files)
         assert contents(directory) == {file.name: file.data for file in files}
 
@@ -136,7 +136,7 @@ class TestSourceOffsets:
         files = [NamedBytes("offsets/4", offsets('{"a":1}', '{"b":2}'))]
         assert source_offsets(files, Epoch(5), 2) == ['{"a":1}', '{"b":2}']
 
-    def test_a_source_that_reads_from_two_places_is_told_all_lines(self) -> None:
+    def test_all_lines_of_a_source_that_reads_from_two_places_are_returned(self) -> None:
         files = [NamedBytes("offsets/4", offsets('{"a":1}', '{"b":2}'))]
         assert source_offsets(files, Epoch(5), 1) == ['{"a":1}\n{"b":2}']
 

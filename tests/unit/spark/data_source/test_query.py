@@ -55,7 +55,7 @@ def test_rows_are_visible_when_files_are_finished_and_not_before(tmp_path: Path)
     assert written.hidden_files() == []
 
 
-def test_a_query_goes_on_after_its_files_were_finished(tmp_path: Path) -> None:
+def test_a_query_continues_after_its_files_were_finished(tmp_path: Path) -> None:
     written = query(tmp_path)
     written.run(0, [rows(0)])
     assert finished(written) == [0]

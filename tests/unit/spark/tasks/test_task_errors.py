@@ -61,7 +61,7 @@ def test_a_record_that_cannot_be_decoded_is_spark_text() -> None:
     assert found.found == "Traceback\nlakestate-error: {"
 
 
-def test_what_the_jvm_raised_is_told_without_its_call_stack() -> None:
+def test_what_the_jvm_raised_is_reported_without_its_call_stack() -> None:
     text = "org.apache.spark.SparkException: cannot read in/2.parquet\n\tat a.B.c(B.scala:1)\n\t... 7 more"
     found = error_from_spark(Py4JError(text))
     assert type(found) is OperatorError

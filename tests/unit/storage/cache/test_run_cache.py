@@ -225,7 +225,7 @@ def test_threads_that_want_the_same_key_build_it_once(cache: RunCache) -> None:
     assert cache.stats() == CacheStats(entries=1, size_bytes=6, hits=7, misses=1, evictions=0)
 
 
-def test_nobody_waits_without_end_for_whoever_publishes_or_evicts_an_entry(tmp_path: Path) -> None:
+def test_no_process_waits_forever_for_one_that_publishes_or_evicts_an_entry(tmp_path: Path) -> None:
     RunCache(tmp_path, 1000).open(KEY, Builder(b"content")).close()
     [data] = [path for path in tmp_path.iterdir() if path.is_file() and path.read_bytes() == b"content"]
     found: list[CachedFile | None] = []

@@ -112,7 +112,7 @@ def test_a_create_ends_in_what_the_write_id_proves(
         ([LOST, FAILED], [None], OutcomeUnknownError),
     ],
 )
-def test_a_create_that_cannot_be_told_is_unknown_only_if_an_answer_was_lost(
+def test_a_create_that_cannot_be_verified_is_unknown_only_if_an_answer_was_lost(
     writes: list[Step], looks: list[Step], error: type[LakestateError]
 ) -> None:
     with pytest.raises(error) as caught:
@@ -153,7 +153,7 @@ def test_a_swap_ends_in_what_the_write_id_proves(
         ([LOST], [BY_THEM], OutcomeUnknownError),
     ],
 )
-def test_a_swap_that_cannot_be_told_is_unknown_only_if_an_answer_was_lost(
+def test_a_swap_that_cannot_be_verified_is_unknown_only_if_an_answer_was_lost(
     writes: list[Step], looks: list[Step], error: type[LakestateError]
 ) -> None:
     with pytest.raises(error) as caught:

@@ -87,11 +87,11 @@ def test_a_fault_that_will_not_pass_is_not_tried_again(error: Exception) -> None
         exceptions.PreconditionError(STATUS.format("412 Precondition Failed")),
     ],
 )
-def test_a_condition_that_did_not_hold_is_told_apart(error: Exception) -> None:
+def test_a_condition_that_did_not_hold_is_distinguished(error: Exception) -> None:
     assert type(meaning(error)) is ConditionFailedError
 
 
-def test_a_missing_bucket_is_told_from_a_missing_object() -> None:
+def test_a_missing_bucket_is_distinguished_from_a_missing_object() -> None:
     missing = meaning(FileNotFoundError("not found: 404: <Error><Code>NoSuchKey</Code></Error>"))
     bucket = meaning(FileNotFoundError("not found: 404: <Error><Code>NoSuchBucket</Code></Error>"))
     assert isinstance(missing, NotFoundError)

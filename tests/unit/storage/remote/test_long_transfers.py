@@ -1,4 +1,4 @@
-"""Work of many requests takes as long as it takes; the deadline is for what does not get on."""
+"""Work of many requests takes as long as it takes; the deadline is for what stalls."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_no_object_is_put_together_from_two(knows_conditions: bool) -> None:
     assert (stored.data, stored.version.token) == (OTHER, '"two"')
 
 
-def test_a_transfer_that_does_not_get_on_is_given_up_with_what_happened() -> None:
+def test_a_transfer_that_stalls_is_given_up_with_what_happened() -> None:
     script = Server(sent_max=4 * CHUNK)
 
     def stuck(request: Request) -> Answer:
@@ -162,7 +162,7 @@ def test_a_large_put_repeats_only_the_part_that_was_refused_however_late() -> No
     assert len(server.requests) == 1 + 11 + 1 + 1
 
 
-def test_a_large_put_is_done_again_if_nobody_knows_whether_it_was_completed() -> None:
+def test_a_large_put_is_repeated_if_its_outcome_is_unknown() -> None:
     script = PartsServer(["lost"], {})
     with HttpScript(script) as server:
         server.store(NEVER_CUT).put("run", DATA)

@@ -154,7 +154,7 @@ def test_a_value_that_stays_the_same_is_cast(
     assert cast(column, declared) == (column.to_pylist() if kept is None else kept)
 
 
-def test_text_without_an_offset_is_no_timestamp() -> None:
+def test_text_without_an_offset_is_not_a_timestamp() -> None:
     with pytest.raises(InvalidInputError, match="expected a zone offset"):
         cast(pa.array(["2020-01-01 12:00"]), "timestamp")
 

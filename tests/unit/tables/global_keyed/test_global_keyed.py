@@ -174,7 +174,7 @@ def test_after_rescaling_every_file_is_carried_by_one_subtask(parallelism: int) 
     assert operator.files == before
 
 
-def test_a_subtask_goes_on_seeing_the_entries_of_others_after_its_checkpoint() -> None:
+def test_a_subtask_still_sees_the_entries_of_others_after_its_checkpoint() -> None:
     operator = ReplicatedOperator(TOTALS, parallelism=2)
     operator.views[1].insert("other", 1)
     operator.checkpoint()

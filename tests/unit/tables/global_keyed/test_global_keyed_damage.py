@@ -69,7 +69,7 @@ def test_a_missing_file_is_named() -> None:
         ([(None, b"\x01")], "key binary"),
     ],
 )
-def test_rows_that_are_no_entries_are_refused(entries: list[Any], expected: str) -> None:
+def test_rows_that_are_not_entries_are_refused(entries: list[Any], expected: str) -> None:
     # As many rows as there were: another number would be refused before they are looked at.
     operator = operator_with({f"key-{number}": number for number in range(len(entries))})
     damaged(operator, parquet(entry_rows(*entries), operator))
@@ -92,7 +92,7 @@ def test_a_file_of_another_table_is_refused() -> None:
         operator.views[0].get("a")
 
 
-def test_something_that_is_no_parquet_is_refused() -> None:
+def test_something_that_is_not_parquet_is_refused() -> None:
     with pytest.raises(CorruptionError, match="not readable as Parquet"):
         damaged(operator_with({"a": 1}), b"not parquet").views[0].get("a")
 

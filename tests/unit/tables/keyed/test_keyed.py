@@ -290,7 +290,7 @@ def test_many_keys_under_one_routing_key_are_found_in_logarithmic_time(jobs: lis
     assert view(job).get(asked).column(0).equals(rows.column("n").combine_chunks().slice(1000, 50_000))
 
 
-def test_checkpointing_goes_on_after_a_failed_upload(
+def test_checkpointing_continues_after_a_failed_upload(
     jobs: list[TableJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = start(jobs, KeyedTable("t", key="k bigint", value="n bigint"))

@@ -132,7 +132,7 @@ def test_times_are_datetimes_too(job: TimeKeyJob) -> None:
 
 
 @pytest.mark.parametrize("time", [True, 1.5, "1", 2**63, datetime(2020, 1, 1)])
-def test_what_is_no_point_in_time_is_refused(job: TimeKeyJob, time: object) -> None:
+def test_what_is_not_a_point_in_time_is_refused(job: TimeKeyJob, time: object) -> None:
     with pytest.raises(InvalidInputError, match="point in time"):
         job.subtasks[0].state.rows_between(time, None)
 
@@ -235,7 +235,7 @@ def test_files_without_the_asked_keys_are_not_opened(opened: list[str]) -> None:
 
 
 @pytest.mark.parametrize("route_by", [None, ["user"]])
-def test_colliding_keys_are_told_apart(route_by: list[str] | None) -> None:
+def test_colliding_keys_are_distinguished(route_by: list[str] | None) -> None:
     table = TimeKeyTable(
         "t",
         key="user string, item int",

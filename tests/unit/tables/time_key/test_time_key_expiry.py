@@ -225,7 +225,7 @@ def test_compaction_leaves_nothing_of_files_without_a_live_row() -> None:
     assert merge == CompactedFiles("clicks", tuple(job.files()), ())
 
 
-def test_a_merge_is_swapped_in_although_one_of_its_files_has_died_since() -> None:
+def test_a_merge_is_swapped_in_although_one_of_its_files_has_expired_since() -> None:
     job = TimeKeyJob(clicks(retention="10 us"), watermark_us=0)
     for time in (1, 50, 51):
         job.insert(rows(("a", time, time)))
@@ -239,7 +239,7 @@ def test_a_merge_is_swapped_in_although_one_of_its_files_has_died_since() -> Non
     assert scanned(job) == [50, 51]
 
 
-def test_a_merge_does_not_bring_back_what_died_before_subtasks_were_joined() -> None:
+def test_a_merge_does_not_bring_back_what_expired_before_subtasks_were_joined() -> None:
     job = TimeKeyJob(clicks(), parallelism=2)
     low, high = spread(job)
     for number in (1, 2):
