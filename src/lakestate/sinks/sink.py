@@ -22,6 +22,7 @@ from lakestate.tables.manager import TableManager
 
 if TYPE_CHECKING:
     from lakestate.sinks.files.sink import FileSink
+    from lakestate.sinks.partitioning.partitioner import Partitioning
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,11 @@ class Sink(ABC):
     @abstractmethod
     def committer(self) -> SinkCommitter:
         """The committer, for the driver."""
+
+    @property
+    def shuffled_partitioning(self) -> Partitioning | None:
+        """The partitions whose rows must each go to one subtask, or None if rows can go to any."""
+        return None
 
     def file_sink(self) -> FileSink | None:
         """The file sink that writes this sink's files, or None if it keeps no files open.

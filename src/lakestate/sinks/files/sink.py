@@ -114,6 +114,11 @@ class FileSink(FileSinkSettings, Sink):
         return Partitioning(tuple(self.partition_by))
 
     @property
+    def shuffled_partitioning(self) -> Partitioning | None:
+        """The partitions, with `shuffle_by_partition`."""
+        return self.partitioning if self.shuffle_by_partition else None
+
+    @property
     def naming(self) -> FileNaming:
         """How files are named."""
         return FileNaming(self.prefix, self.suffix, self.file_format.extension)

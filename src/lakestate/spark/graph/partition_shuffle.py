@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakestate.errors import InvalidInputError
-from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.partitioning.partitioner import Partitioning, require_event_time
 from lakestate.sinks.sink import Sink
@@ -23,7 +22,8 @@ _UNIT_US = {"minute": 60_000_000, "hour": 3_600_000_000, "day": _DAY_US}
 
 def add_partition_shuffle(sink: Sink, graph: Graph, node: Any) -> Any:
     """Add a shuffle in front of a sink that wants one. Returns the node whose rows the sink takes."""
-    if not isinstance(sink, FileSink) or not sink.shuffle_by_partition:
+    partitioning = sink.shuffled_partitioning
+    if partitioning is None:
         return node
     timed = [
         found
@@ -32,7 +32,7 @@ def add_partition_shuffle(sink: Sink, graph: Graph, node: Any) -> Any:
     ]
     schema = timed[0].frame.schema if timed else None
     event_time = timed[0].event_time if timed else None
-    return graph.add(ShuffleNode(node, shuffle_expressions(sink.partitioning, schema, event_time)))
+    return graph.add(ShuffleNode(node, shuffle_expressions(partitioning, schema, event_time)))
 
 
 def shuffle_expressions(
