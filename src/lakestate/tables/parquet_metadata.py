@@ -56,6 +56,8 @@ class CheckpointParquetMetadata:
         try:
             known = {name: (stored or {})[f"{_PREFIX}{name}".encode()].decode() for name in _NAMES}
             version = int(known["format_version"])
+            if version < 1:
+                raise ValueError(f"format {version}")
             if version > DATA_FORMAT:
                 raise IncompatibleStateError(
                     "data file of a newer format",
@@ -73,7 +75,7 @@ class CheckpointParquetMetadata:
             )
         except (KeyError, ValueError, UnicodeDecodeError) as cause:
             raise CorruptionError(
-                "not a data file of a state table", object_name=object_name, found=f"missing {cause}"
+                "not a data file of a state table", object_name=object_name, found=f"no valid {cause}"
             ) from cause
 
     def check(self, config: TableConfig, object_name: str) -> None:

@@ -147,7 +147,10 @@ def _result(
 
 
 def _report(part: WrittenPartition) -> SubtaskReport:
-    assert part.report is not None, "a batch that is not published was written"
+    if part.report is None:
+        raise CorruptionError(
+            "a task that wrote its batch sent no report", object_name=f"writer {part.writer}"
+        )
     return SubtaskReport.decode(part.report)
 
 
