@@ -52,15 +52,16 @@ class KeyedModel(RuleBasedStateMachine):
 
     def table(self) -> KeyedTable:
         extra = "" if self.version == 1 else ", note string"
-        return KeyedTable(
+        table = KeyedTable(
             "t",
             key="user string, item int",
             value=f"n bigint, x double{extra}",
             route_by=self.route_by,
             version=self.version,
             migrations=[ColumnChanges(1, add={"note": ("string", "new")})] if self.version > 1 else [],
-            _hash=type(self).hash,
         )
+        table._hash = type(self).hash
+        return table
 
     @rule(rows=st.lists(st.tuples(keys, values), max_size=12))
     def put(self, rows: list[tuple[Key, Value]]) -> None:

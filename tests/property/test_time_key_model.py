@@ -70,8 +70,8 @@ class TimeKeyMachine(RuleBasedStateMachine):
             value="n bigint, ts timestamp",
             route_by=self.route_by,
             retention=f"{RETENTION_US} us",
-            _hash=self.hash,
         )
+        table._hash = self.hash
         self.folder = tempfile.mkdtemp() if self.caches else None
         cache = RunCache(Path(self.folder), 1 << 26) if self.folder else None
         self.job = TimeKeyJob(table, parallelism, watermark_us=0, cache=cache)

@@ -18,12 +18,10 @@ from lakestate.protocol.values import Epoch
 from lakestate.tables.arrow.schema import columns_of
 from lakestate.tables.context import TableContext, expired_before_us
 from lakestate.tables.contract import CompactedFiles
-from lakestate.tables.hashing.routing import routing_keys
 from lakestate.tables.keyed.view import KeyedView
 from lakestate.tables.migration.migrations import Migration
 from lakestate.tables.runs.checkpointer import RunCheckpointer
 from lakestate.tables.runs.compaction import compact_runs
-from lakestate.tables.runs.layout import Hash
 from lakestate.tables.runs.run_set import drop_expired_files, files_of_subtask
 from lakestate.tables.runs.table import RunTable, check_timestamp
 
@@ -74,7 +72,6 @@ class KeyedTable(RunTable):
         version: int = 1,
         migrations: Sequence[Migration] = (),
         description: str = "",
-        _hash: Hash = routing_keys,
     ) -> None:
         values = columns_of(value, what="value")
         self._ttl = Ttl(ttl) if isinstance(ttl, str) else ttl
@@ -92,7 +89,6 @@ class KeyedTable(RunTable):
             version=version,
             migrations=migrations,
             description=description,
-            hash_=_hash,
         )
 
     @cached_property

@@ -20,9 +20,7 @@ from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.arrow.schema import columns_of
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles
-from lakestate.tables.hashing.routing import routing_keys
 from lakestate.tables.migration.migrations import Migration, name_before_all
-from lakestate.tables.runs.layout import Hash
 from lakestate.tables.runs.table import RunTable, check_timestamp
 from lakestate.tables.time_key.files import (
     TimeKeyCheckpointer,
@@ -65,7 +63,6 @@ class TimeKeyTable(RunTable):
         version: int = 1,
         migrations: Sequence[Migration] = (),
         description: str = "",
-        _hash: Hash = routing_keys,
     ) -> None:
         super().__init__(
             name,
@@ -75,7 +72,6 @@ class TimeKeyTable(RunTable):
             version=version,
             migrations=migrations,
             description=description,
-            hash_=_hash,
         )
         self._time = time
         self._retention_us = None if retention is None else duration_us(retention)

@@ -241,8 +241,8 @@ def test_colliding_keys_are_distinguished(route_by: list[str] | None) -> None:
         key="user string, item int",
         value="n bigint, ts timestamp",
         route_by=route_by,
-        _hash=lambda columns: np.zeros(len(columns[0]), dtype=np.uint64),
     )
+    table._hash = lambda columns: np.zeros(len(columns[0]), dtype=np.uint64)
     job = TimeKeyJob(table)
     keys = [("a", 1), ("a", 2), (None, 1), ("a", None), (None, None)]
     for start in (0, 10):
