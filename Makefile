@@ -23,7 +23,7 @@ demo: setup ## Run a pipeline on local Spark, kill it, restart it, and show that
 # No Spark and no server. Tests that grow slow show up at the end: mark them `slow`.
 .PHONY: check
 check: lint ## Lint, and the quick unit tests and doctests: 90 seconds, for the minute-to-minute loop
-	@$(BIN)/pytest -q -n 2 -m "not slow" --durations=5 --durations-min=1.5 tests/unit src $(ARGS)
+	@$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow" --durations=5 --durations-min=1.5 tests/unit src $(ARGS)
 
 .PHONY: test
 test: setup ## Run the tests and doctests: 8 minutes; ARGS="-k fence" chooses some

@@ -259,6 +259,7 @@ def newest_record_deleted(arena: Arena) -> tuple[str, None]:
 
 
 # The thousand do not meet these three: there, an older version names an epoch that is gone.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "mutation", "change"),
     [

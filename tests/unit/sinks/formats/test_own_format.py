@@ -130,6 +130,7 @@ class Processes:
         return self.hook(operation, path)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_rows_are_written_once_into_a_store_after_a_crash_at_any_call() -> None:
     whole = Processes()
     SinkJob(whole.open_sink, ROWS, PARALLELISM).run_to(EPOCHS)

@@ -162,6 +162,7 @@ def test_a_large_put_repeats_only_the_part_that_was_refused_however_late() -> No
     assert len(server.requests) == 1 + 11 + 1 + 1
 
 
+@pytest.mark.slow
 def test_a_large_put_is_repeated_if_its_outcome_is_unknown() -> None:
     script = PartsServer(["lost"], {})
     with HttpScript(script) as server:
