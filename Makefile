@@ -4,6 +4,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 ARGS ?=
+# Without kept bytecode, each of the many processes of a test run compiles its packages again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help:

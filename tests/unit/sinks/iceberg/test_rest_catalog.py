@@ -16,6 +16,9 @@ import lakestate as ls
 from lakestate.sinks.iceberg.catalog import IcebergCatalog
 from lakestate.sinks.iceberg.sink import IcebergSink
 
+# A server of its own for each test.
+pytestmark = pytest.mark.slow
+
 ROWS = numbered_rows(20)
 EPOCHS = 3
 

@@ -17,6 +17,9 @@ from lakestate.errors import StorageUnavailableError
 from lakestate.storage import ByteRange
 from lakestate.storage.spans import MERGED_BYTES_MAX, MERGED_GAP_BYTES, merge_spans
 
+# Transfers over a socket, cut off and slowed down.
+pytestmark = pytest.mark.slow
+
 CHUNK = 10_000
 DATA = bytes(range(256)) * 400
 OTHER = DATA[::-1]
@@ -162,7 +165,6 @@ def test_a_large_put_repeats_only_the_part_that_was_refused_however_late() -> No
     assert len(server.requests) == 1 + 11 + 1 + 1
 
 
-@pytest.mark.slow
 def test_a_large_put_is_repeated_if_its_outcome_is_unknown() -> None:
     script = PartsServer(["lost"], {})
     with HttpScript(script) as server:
