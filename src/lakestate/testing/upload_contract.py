@@ -58,8 +58,10 @@ class UploadContract:
 
     def test_completing_twice_is_success(self, store: ObjectStore) -> None:
         upload, parts = start_upload(store, "object", b"data")
-        info = store.uploads.complete(upload, parts)
-        assert store.uploads.complete(upload, parts) == info
+        first = store.uploads.complete(upload, parts)
+        again = store.uploads.complete(upload, parts)
+        # Not the time: a store may give the client's clock for an object that it has just written.
+        assert (again.path, again.size_bytes, again.version) == (first.path, first.size_bytes, first.version)
         assert store.get("object").data == b"data"
 
     def test_an_upload_that_is_gone_was_completed_if_the_size_is_right(self, store: ObjectStore) -> None:
