@@ -269,7 +269,6 @@ import pyarrow as pa
 import pytest
 
 import lakestate as ls
-from tests.support.repository import ROOT
 
 FINISHED = []  # What the process remembers of histories that came to their end.
 ROWS = [{"user": f"user {number}"} for number in range(6)]

@@ -24,7 +24,9 @@ class UploadContract:
         parts = [store.uploads.put_part(upload, 1, first), store.uploads.put_part(upload, 2, last)]
         assert list(store.list()) == []
         info = store.uploads.complete(upload, parts)
-        assert info == store.head("folder/object")
+        found = store.head("folder/object")
+        # Not the time: client and server have clocks of their own.
+        assert (found.path, found.size_bytes, found.version) == (info.path, info.size_bytes, info.version)
         assert store.get("folder/object").data == first + last
         assert list(store.uploads.list_dangling()) == []
 
