@@ -36,6 +36,9 @@ class GlobalKeyedTable(Table):
     >>> offsets.config.key_columns[0].type
     'tuple[str, int]'
 
+    An operator reads and writes it through its view, `ctx.offsets`: `get`, `insert`, `remove`, `items` and
+    more; see `lakestate.GlobalKeyedView`.
+
     If several subtasks write one key, the later epoch wins, and within an epoch the higher subtask.
     Keys that are equal in Python are one key; their type must be hashable. If `value` is a
     `lakestate.MigratableState`, its `VERSION` is the table's version. With `two_phase_commit`, an epoch

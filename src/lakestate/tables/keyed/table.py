@@ -53,6 +53,9 @@ class KeyedTable(RunTable):
     >>> [str(column) for column in totals.config.value_columns]
     ['n bigint', 'spend double']
 
+    An operator reads and writes it through its view, `ctx.totals`: `get`, `contains`, `put`, `delete`,
+    `scan` and more; see `lakestate.KeyedView`.
+
     With `ttl`, a row expires that long after it was written; see `Ttl`. `route_by` names the key columns
     that the pipeline routes by, where the table's key is finer.
     `version` and `migrations` say how state of older versions is read; see `lakestate.Migration`.

@@ -41,6 +41,9 @@ class TimeKeyTable(RunTable):
     >>> clicks.config.time_column, clicks.config.retention_us
     ('ts', 3600000000)
 
+    An operator reads and writes it through its view, `ctx.clicks`: `insert`, `rows_between`, `rows_of`,
+    `expire` and more; see `lakestate.TimeKeyView`.
+
     `time` names the value column that holds the event time. With `retention`, a row expires once the
     watermark has passed its time by more than that. `route_by` names the key columns that the pipeline
     routes by, where the table's key is finer. `version` and `migrations` define how state of older
