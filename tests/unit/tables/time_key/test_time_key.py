@@ -12,34 +12,12 @@ from tests.support.jobs.time_key_job import TS, TimeKeyJob, clicks, numbers, row
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.key_ranges import key_range_of
 from lakestate.protocol.table_types import TIME_KEY
-from lakestate.protocol.values import FileRef
 from lakestate.storage.cache.run_cache import RunCache
 from lakestate.tables.migration.migrations import ArrowMigration
-from lakestate.tables.runs import run_set
-from lakestate.tables.runs.run import Run
 from lakestate.tables.time_key.table import TimeKeyTable
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> TimeKeyJob:
-    return TimeKeyJob(clicks(), cache=RunCache(tmp_path, 1 << 26))
-
-
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of the files that are opened."""
-    paths: list[str] = []
-    real = run_set.open_run
-
-    def recorded(file: FileRef, *rest: object) -> Run:
-        paths.append(file.path)
-        return real(file, *rest)
-
-    monkeypatch.setattr(run_set, "open_run", recorded)
-    return paths
 
 
 def test_rows_between_two_times_come_in_order_of_time(job: TimeKeyJob) -> None:

@@ -12,38 +12,16 @@ from lakestate.errors import IncompatibleStateError
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.table_types import TIME_KEY
 from lakestate.protocol.values import Epoch, FileRef, Generation, TimeRange
-from lakestate.storage.cache.run_cache import RunCache
 from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.dry_run import dry_run
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
 from lakestate.tables.migration.migrations import ArrowMigration, ColumnChanges, Migration
-from lakestate.tables.runs import run_set
-from lakestate.tables.runs.run import Run
 from lakestate.tables.time_key.files import merge_files, swap_in_live_files
 from lakestate.tables.time_key.runs import TimeSpan, merge_time_runs, merge_time_slices
 from lakestate.tables.time_key.table import TimeKeyTable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> TimeKeyJob:
-    return TimeKeyJob(clicks(), cache=RunCache(tmp_path, 1 << 26))
-
-
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of the files that are opened."""
-    paths: list[str] = []
-    real = run_set.open_run
-
-    def recorded(file: FileRef, *rest: object) -> Run:
-        paths.append(file.path)
-        return real(file, *rest)
-
-    monkeypatch.setattr(run_set, "open_run", recorded)
-    return paths
+    pass
 
 
 def test_an_epoch_without_a_change_writes_nothing(job: TimeKeyJob) -> None:
