@@ -78,6 +78,7 @@ def test_a_column_that_cannot_be_cast_is_reported(tmp_path: Path) -> None:
             "by event time, but the stream has none",
         ),
         (lambda: ParquetSink("file:///x", compression="lzo"), "unknown compression"),
+        (lambda: ParquetSink("file:///x", compression="lz4"), "deprecated codec.*use lz4_raw"),
         (lambda: JsonLinesSink("file:///x", compression="lz4"), "unknown compression"),
         (lambda: ParquetSink("file:///x", open_files_max=0), "not settings of a file sink"),
         (lambda: ParquetSink("s3://key:secret@x/y"), "must not carry credentials"),

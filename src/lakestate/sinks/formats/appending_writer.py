@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from lakestate.sinks.formats.format import finished_file_error
 from lakestate.sinks.formats.statistics import FileStatistics
 from lakestate.sinks.formats.writer_state import PieceKind, PieceNumbers, UntakenBytes, WriterState
 
@@ -41,6 +42,7 @@ class AppendingWriter(ABC):
         self._rows: list[bytes] = []
         self._row_bytes = 0
         self._row_count = 0
+        self._is_finished = False
         if state is not None:
             state.check()
             self._bytes = UntakenBytes(state.start, state.of_kind(PieceKind.BYTES))
@@ -78,6 +80,7 @@ class AppendingWriter(ABC):
 
     def add_batch_data(self, batch: pa.RecordBatch) -> None:
         """Take rows."""
+        self._require_open("add_batch_data")
         if not len(batch):
             return
         encoded = self.encode_rows(batch)
@@ -102,12 +105,19 @@ class AppendingWriter(ABC):
 
     def checkpoint(self) -> WriterState:
         """Everything that another process needs to continue the file."""
+        self._require_open("checkpoint")
         self.settle()
         pieces = tuple(self._bytes.checkpoint(self._numbers))
         return WriterState(self._bytes.start, self._row_count, 0, self._numbers.next, pieces)
 
     def finish(self) -> FileStatistics:
         """End the file."""
+        self._require_open("finish")
         self.settle()
         self._bytes.append(self.footer())
+        self._is_finished = True
         return FileStatistics(self._row_count)
+
+    def _require_open(self, call: str) -> None:
+        if self._is_finished:
+            raise finished_file_error(call)

@@ -13,12 +13,16 @@ from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
+from lakestate.errors import InvalidInputError
 from lakestate.sinks.formats.statistics import FileStatistics
 from lakestate.sinks.formats.writer_state import WriterState
 
 
 class BatchBufferingWriter(Protocol):
-    """One file of some format that stays open across epochs. It knows nothing of stores."""
+    """One file of some format that stays open across epochs. It knows nothing of stores.
+
+    After `finish`, bytes can still be taken, and everything else is refused: see `finished_file_error`.
+    """
 
     @property
     def buffered_bytes(self) -> int:
@@ -49,6 +53,13 @@ class BatchBufferingWriter(Protocol):
     def finish(self) -> FileStatistics:
         """End the file. The rest of its bytes waits to be taken."""
         ...
+
+
+def finished_file_error(call: str) -> InvalidInputError:
+    """The error for a call of a writer after `finish`: its file has an end, and cannot take more."""
+    return InvalidInputError(
+        f"{call} of a file that is finished", action="open a writer for another file before `finish`"
+    )
 
 
 class FileFormat(ABC):

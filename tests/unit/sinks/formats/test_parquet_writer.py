@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 
+import duckdb
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -234,3 +236,24 @@ def test_what_the_parquet_writer_refuses_is_an_error_of_ours(kind: pa.DataType) 
     open_file.add_batch_data(batch)
     with pytest.raises(InvalidInputError, match="cannot be written as Parquet"):
         open_file.close()
+
+
+@pytest.mark.parametrize(
+    ("compression", "codec"),
+    [
+        ("none", "UNCOMPRESSED"),
+        ("snappy", "SNAPPY"),
+        ("gzip", "GZIP"),
+        ("zstd", "ZSTD"),
+        ("lz4_raw", "LZ4_RAW"),
+    ],
+)
+def test_a_codec_is_the_one_that_parquet_calls_so(tmp_path: Path, compression: str, codec: str) -> None:
+    file = tmp_path / "file.parquet"
+    coded = ParquetBatchBufferingWriter(SCHEMA, ParquetEncoding(compression))
+    coded.add_batch_data(rows(0))
+    file.write_bytes(coded.close()[0])
+    # pyarrow shows LZ4 and LZ4_RAW by one name.
+    found = duckdb.sql(f"SELECT DISTINCT compression FROM parquet_metadata('{file}')").fetchall()
+    assert found == [(codec,)]
+    assert read(file.read_bytes()) == list(range(100))

@@ -21,7 +21,7 @@ from lakestate.errors import CorruptionError, InvalidInputError
 from lakestate.sinks.formats.parquet.dictionary_columns import dictionary_columns
 
 MAGIC = b"PAR1"
-COMPRESSIONS = ("none", "snappy", "gzip", "zstd", "lz4", "lz4_raw")
+COMPRESSIONS = ("none", "snappy", "gzip", "zstd", "lz4_raw")
 _FOOTER_END_BYTES = 8
 
 
@@ -40,6 +40,14 @@ class ParquetEncoding:
     """Store decimals of up to 18 digits as integers, as table formats want them."""
 
     def __post_init__(self) -> None:
+        if self.compression == "lz4":
+            # Parquet's LZ4 is framed as Hadoop does it. pyarrow writes LZ4_RAW under both names.
+            raise InvalidInputError(
+                "Parquet's lz4 is a deprecated codec that many readers do not know, and it is not written",
+                found="compression 'lz4'",
+                expected=", ".join(COMPRESSIONS),
+                action="use lz4_raw: the same algorithm, without the framing that was deprecated",
+            )
         if self.compression not in COMPRESSIONS:
             raise InvalidInputError(
                 "unknown compression", found=repr(self.compression), expected=", ".join(COMPRESSIONS)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lakestate.config import size_bytes
 from lakestate.errors import CorruptionError, InvalidInputError
+from lakestate.sinks.formats.format import finished_file_error
 from lakestate.sinks.formats.parquet.footer_statistics import footer_statistics
 from lakestate.sinks.formats.parquet.segment import (
     MAGIC,
@@ -72,6 +73,7 @@ class ParquetBatchBufferingWriter:
         self._row_bytes = 0
         self._row_count = 0
         self._encoded_row_bytes = 0
+        self._is_finished = False
 
     @classmethod
     def resume(
@@ -119,6 +121,7 @@ class ParquetBatchBufferingWriter:
 
     def add_batch_data(self, batch: pa.RecordBatch) -> None:
         """Take rows. Ends the row group when it is large enough."""
+        self._require_open("add_batch_data")
         # Not later: when the row group ends, the epoch of the rows may be published already.
         batch = conform_batch(batch, self._schema, "write to the file")
         if not len(batch):
@@ -140,6 +143,7 @@ class ParquetBatchBufferingWriter:
 
     def checkpoint(self) -> WriterState:
         """Everything that another process needs to continue the file."""
+        self._require_open("checkpoint")
         self.settle()
         if self._rows:
             content = _ipc_stream(self._schema, self._rows)
@@ -152,6 +156,7 @@ class ParquetBatchBufferingWriter:
 
     def trailing_bytes_for_checkpoint(self) -> tuple[bytes, FileStatistics]:
         """The bytes that would follow those taken so far if the file ended now. Changes nothing."""
+        self._require_open("trailing_bytes_for_checkpoint")
         footers = [piece.content for piece in self._footers]
         segment = self._encode_rows() if self._row_bytes or not footers else None
         body = b"" if segment is None else segment.body
@@ -162,6 +167,7 @@ class ParquetBatchBufferingWriter:
 
     def finish(self) -> FileStatistics:
         """End the file: the footer is behind the last row group, waiting to be taken."""
+        self._require_open("finish")
         if self._row_bytes or not self._footers:
             self._end_row_group()
         footers = [piece.content for piece in self._footers]
@@ -174,12 +180,17 @@ class ParquetBatchBufferingWriter:
                 found=f"{statistics.row_count} rows",
                 expected=f"{self._row_count} rows",
             )
+        self._is_finished = True
         return statistics
 
     def close(self) -> tuple[bytes, FileStatistics]:
         """End the file and take everything that is left of it."""
         statistics = self.finish()
         return self.split_to(self.buffered_bytes), statistics
+
+    def _require_open(self, call: str) -> None:
+        if self._is_finished:
+            raise finished_file_error(call)
 
     def _end_row_group(self) -> None:
         segment = self._encode_rows()
