@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 CATALOG_FILE = "catalog.db"
-_LOCK_TIMEOUT_S = 60
+_LOCK_TIMEOUT_S = 0.5
+"""How long SQLite waits for a lock before the call fails, and is repeated as any other call of a catalog."""
+
 _SQLITE = "sqlite:///"
 
 
@@ -53,7 +55,7 @@ class IcebergCatalog:
         """The embedded catalog: one SQLite file, in the warehouse unless `file` says otherwise.
 
         >>> IcebergCatalog.sqlite("file:///data/warehouse").properties["uri"]
-        'sqlite:////data/warehouse/catalog.db?timeout=60'
+        'sqlite:////data/warehouse/catalog.db?timeout=0.5'
         """
         root = local_path(warehouse)
         if file is None and root is None:

@@ -29,14 +29,15 @@ def call_catalog(ask: Callable[[], Answer], table_name: str, attempts_max: int) 
     """The answer of a catalog. The call is repeated while the catalog cannot be reached."""
     failure: Exception | None = None
     for attempt in range(attempts_max):
-        if attempt:
-            wait_after(attempt - 1)
+        started_s = time.monotonic()
         try:
             return ask()
         except REFUSED as cause:
             raise refusal_error(table_name, cause) from cause
         except UNREACHABLE as cause:
             failure = cause
+        if attempt < attempts_max - 1:
+            wait_after(attempt, started_s)
     raise StorageUnavailableError(
         "the Iceberg catalog does not answer",
         object_name=table_name,
@@ -46,10 +47,14 @@ def call_catalog(ask: Callable[[], Answer], table_name: str, attempts_max: int) 
     ) from failure
 
 
-def wait_after(attempt: int) -> None:
-    """Wait longer after each failure, for a random time, so that callers that failed together spread out."""
+def wait_after(attempt: int, started_s: float) -> None:
+    """Wait longer after each failure, for a random time, so that callers that failed together spread out.
+
+    The time since the call started is part of the wait: a catalog that is locked has been waited for.
+    """
     longest = min(_WAIT_MAX_S, _WAIT_FIRST_S * 2**attempt)
-    time.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
+    wanted = longest * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+    time.sleep(max(0.0, wanted - (time.monotonic() - started_s)))
 
 
 def refusal_error(table_name: str, cause: Exception) -> InvalidInputError:

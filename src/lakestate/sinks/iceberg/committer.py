@@ -6,6 +6,7 @@ the table as it was read, so no matter what happened in between, an epoch cannot
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,7 @@ class IcebergCommitter:
         failure: Exception | None = None
         for attempt in range(self._sink.commit_attempts_max):
             append = self._prepare_append(table, batch)
+            started_s = time.monotonic()
             try:
                 append.commit()
                 return
@@ -67,7 +69,7 @@ class IcebergCommitter:
                 raise refusal_error(self._sink.table, cause) from cause
             except (CommitFailedException, *UNREACHABLE) as cause:
                 failure = cause
-            wait_after(attempt)
+            wait_after(attempt, started_s)
             table = self._sink.load_table()
             if self._is_committed(table, batch):
                 return
@@ -112,7 +114,6 @@ def _other_job_error(table_name: str, batch: EpochFiles, table: Table) -> Incomp
         found=f"epoch {table.properties.get(batch.property_name)}, and not the files of epoch {batch.epoch}",
         action="if the job's checkpoints were removed on purpose, start it under another job id (removing "
         "the properties is enough only after all snapshots of the old job have been expired); otherwise "
-        "otherwise "
         "find out who else uses the job id",
     )
 

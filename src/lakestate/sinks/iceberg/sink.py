@@ -12,6 +12,7 @@ from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.sinks.files.settings import FileSinkSettings
 from lakestate.sinks.files.sink import FileSink, file_sink_tables
 from lakestate.sinks.formats.parquet.format import ParquetFormat, ParquetSettings
+from lakestate.sinks.formats.row_schema import without_columns
 from lakestate.sinks.iceberg.catalog import IcebergCatalog, require_pyiceberg
 from lakestate.sinks.iceberg.rows import file_schema
 from lakestate.sinks.iceberg.transforms import PartitionTerm
@@ -43,6 +44,8 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
     catalog: IcebergCatalog | Mapping[str, str] | str
     create: bool = True
     partition_by: Sequence[str] = ()
+    drop_event_time: bool = False
+    """Leave the event-time column out: the table need not have it."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Properties of a table that is created."""
     commit_attempts_max: int = 20
@@ -68,7 +71,7 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
 
     def check(self, schema: pa.Schema, event_time: str | None = None) -> None:
         """Refuse rows that do not fit into the table. A missing table is created, if `create` is set."""
-        files = self.files(self._load_or_create_table(schema), schema, event_time)
+        files = self._files_for(schema, event_time)
         given = [PartitionTerm.of(term) for term in self.partition_by]
         wanted = [(term.column, term.transform_text) for term in given]
         found = [(each.column, each.transform) for each in files.facts.fields]
@@ -85,16 +88,18 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
             raise InvalidInputError(
                 "roll by watermark needs files that are partitioned by event time",
                 object_name=self.table,
-                action=f"partition the table by day({event_time}), or roll by interval",
+                action="roll by interval, or keep the event time and partition the table by it"
+                if self.drop_event_time
+                else f"partition the table by day({event_time}), or roll by interval",
             )
         files.file_format.check(files.columns)
 
     def writer(self, context: SinkContext) -> SinkWriter:
         """The writer of one subtask for one epoch, in the table's schema as it is now."""
-        table = self._load_or_create_table(context.schema)
+        files = self._files_for(context.schema, context.event_time)
         from lakestate.sinks.iceberg.files import IcebergWriter
 
-        return IcebergWriter(self.files(table, context.schema, context.event_time), context)
+        return IcebergWriter(files, context)
 
     def committer(self) -> SinkCommitter:
         """The committer, for the driver."""
@@ -137,6 +142,20 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
             event_time_column=event_time,
         )
 
+    def _files_for(self, rows: pa.Schema, event_time: str | None) -> IcebergFiles:
+        """The data files for rows of a stream. Refuses rows that do not fit into the table."""
+        is_dropped = self.drop_event_time and event_time is not None
+        if is_dropped and event_time in {PartitionTerm.of(term).column for term in self.partition_by}:
+            raise _partitioned_by_dropped_error(self.table, event_time, self.partition_by)
+        written = without_columns(rows, {event_time}) if is_dropped else rows
+        if not len(written):
+            raise InvalidInputError("no column is left to write", object_name=self.table, found=rows.names)
+        files = self.files(self._load_or_create_table(written), written, event_time)
+        if is_dropped and event_time in {each.column for each in files.facts.fields}:
+            found = [f"{each.transform}({each.column})" for each in files.facts.fields]
+            raise _partitioned_by_dropped_error(self.table, event_time, found)
+        return files
+
     @property
     def _catalog(self) -> IcebergCatalog:
         return IcebergCatalog.of(self.catalog)
@@ -155,3 +174,15 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
             self.table,
             self.commit_attempts_max,
         )
+
+
+def _partitioned_by_dropped_error(
+    table: str, event_time: str | None, found: Sequence[str]
+) -> InvalidInputError:
+    """A partition follows from a column of the table, so a column that is left out would make it null."""
+    return InvalidInputError(
+        "a table is partitioned by the event-time column, which drop_event_time leaves out",
+        object_name=f"{table}, column {event_time}",
+        found=", ".join(found),
+        action="keep the column, or partition by a copy of it under another name",
+    )

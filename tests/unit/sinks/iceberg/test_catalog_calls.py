@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +16,8 @@ from sqlalchemy.exc import OperationalError
 from tests.support.sinks.iceberg_job import TABLE, Warehouse
 from tests.support.sinks.sink_job import SCHEMA, SinkJob, expected_rows, numbered_rows
 
-from lakestate.errors import InvalidInputError, StorageUnavailableError
+from lakestate.errors import InvalidInputError, OutcomeUnknownError, StorageUnavailableError
+from lakestate.sinks.iceberg import catalog as iceberg_catalog
 from lakestate.sinks.iceberg import catalog_calls as iceberg_answers
 from lakestate.sinks.iceberg.catalog import IcebergCatalog
 from lakestate.sinks.iceberg.sink import IcebergSink
@@ -99,6 +104,44 @@ def test_a_catalog_that_refuses_is_asked_once(
     with pytest.raises(InvalidInputError, match=f"catalog refuses the call: {TABLE}"):
         ASKERS[asker](warehouse, job)
     assert len(catalog.errors) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lock", ["EXCLUSIVE", "IMMEDIATE"])
+@pytest.mark.parametrize("asker", ["start", "writer", "commit"])
+def test_an_embedded_catalog_that_is_locked_is_waited_for_and_not_for_long(
+    warehouse: Warehouse, job: SinkJob, asker: str, lock: str
+) -> None:
+    with closing(sqlite3.connect(warehouse.root / "catalog.db", isolation_level=None)) as holder:
+        holder.execute(f"BEGIN {lock}")
+        started_s = time.monotonic()
+        # A reader is only stopped by an exclusive lock.
+        is_stopped = lock == "EXCLUSIVE" or asker == "commit"
+        errors = (StorageUnavailableError, OutcomeUnknownError)
+        with pytest.raises(errors, match="database is locked") if is_stopped else nullcontext():
+            ASKERS[asker](warehouse, job)
+        waited_s = time.monotonic() - started_s
+    # Three tries of half a second each.
+    assert (1.4 if is_stopped else 0.0) < waited_s < 4.0
+    ASKERS[asker](warehouse, job)
+
+
+def test_a_locked_catalog_is_given_up_after_about_twenty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    def ask() -> None:
+        # Opening the catalog waits for the lock twice.
+        sleep(2 * iceberg_catalog._LOCK_TIMEOUT_S)
+        raise LOCKED
+
+    monkeypatch.setattr(iceberg_answers, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    attempts = IcebergSink(TABLE, catalog="file:///data").commit_attempts_max
+    with pytest.raises(StorageUnavailableError):
+        iceberg_answers.call_catalog(ask, TABLE, attempts)
+    assert 15 < clock[0] < 30
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["not done", "answer lost"])

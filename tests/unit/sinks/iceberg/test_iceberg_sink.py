@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from tests.support.repository import ROOT
-from tests.support.sinks.iceberg_job import NEVER, TABLE, Warehouse
+from tests.support.sinks.iceberg_job import NEVER, TABLE, Warehouse, one_batch
 from tests.support.sinks.sink_job import SCHEMA, expected_rows, numbered_rows
 
 from lakestate.errors import InvalidInputError, MissingExtraError, NotFoundError
@@ -210,13 +211,62 @@ def test_a_warehouse_with_odd_characters_in_its_path_works(tmp_path: Path) -> No
 
 def test_the_example_of_the_documentation_makes_its_table(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "iceberg.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    write, *read_back = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
-    exec(example.replace("/data/warehouse", str(tmp_path)), names)
+    exec(write.replace("/data/warehouse", str(tmp_path)), names)
     at = pa.timestamp("us", "UTC")
-    names["sink"].check(pa.schema([("country", pa.string()), ("ts", at), ("user", pa.int64())]))
+    schema = pa.schema([("country", pa.string()), ("ts", at), ("user", pa.int64())])
+    names["sink"].check(schema)
     spec = names["sink"].load_table().spec()
     assert [field.name for field in spec.fields] == ["country", "ts_day", "user_bucket"]
+    rows = {"country": ["DE", "FR"], "ts": [datetime(2026, 1, 2, 3, tzinfo=UTC)] * 2, "user": [7, 8]}
+    batch = pa.record_batch(rows, schema=schema)
+    Warehouse(tmp_path).job_of(lambda: names["sink"], one_batch(batch), schema).run_to(2)
+    for block in read_back:
+        exec(block.replace("/data/warehouse", str(tmp_path)), names)
+    assert names["orders"]["user"].to_pylist() == [7, 7]
+    assert [n for _, n in names["days"].fetchall()] == [2]
+
+
+TIMED = pa.schema([("row", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+
+
+def test_the_event_time_is_left_out_of_a_table_that_is_created(warehouse: Warehouse) -> None:
+    rows = pa.record_batch({"row": [1, 2], "at": [datetime(2026, 1, 2, 3, tzinfo=UTC)] * 2}, schema=TIMED)
+    job = warehouse.job(one_batch(rows), TIMED, drop_event_time=True)
+    job.event_time = "at"
+    job.run_to(2)
+    assert warehouse.table().schema().column_names == ["row"]
+    assert warehouse.rows() == [1, 1, 2, 2]
+
+
+def test_a_table_that_has_the_event_time_holds_none_where_it_is_left_out(warehouse: Warehouse) -> None:
+    warehouse.sink().check(TIMED, "at")
+    rows = pa.record_batch({"row": [1], "at": [datetime(2026, 1, 2, 3, tzinfo=UTC)]}, schema=TIMED)
+    job = warehouse.job(one_batch(rows), TIMED, drop_event_time=True)
+    job.event_time = "at"
+    job.run_to(1)
+    assert warehouse.table().scan().to_arrow().to_pylist() == [{"row": 1, "at": None}]
+
+
+def test_a_table_cannot_be_partitioned_by_an_event_time_that_is_left_out(warehouse: Warehouse) -> None:
+    expected = (
+        "partitioned by the event-time column, which drop_event_time leaves out: shop.orders, column at"
+    )
+    with pytest.raises(InvalidInputError, match=expected):
+        warehouse.sink(drop_event_time=True, partition_by=["day(at)"]).check(TIMED, "at")
+    warehouse.sink(partition_by=["day(at)"]).check(TIMED, "at")
+    with pytest.raises(InvalidInputError, match=expected):
+        warehouse.sink(drop_event_time=True).check(TIMED, "at")
+    job = warehouse.job(one_batch(pa.record_batch([[], []], schema=TIMED)), TIMED, drop_event_time=True)
+    job.event_time = "at"
+    with pytest.raises(InvalidInputError, match=expected):
+        job.attempt(0)
+
+
+def test_a_table_of_nothing_but_the_event_time_has_no_column_left(warehouse: Warehouse) -> None:
+    with pytest.raises(InvalidInputError, match=r"no column is left to write: shop\.orders"):
+        warehouse.sink(drop_event_time=True).check(pa.schema([TIMED.field("at")]), "at")
 
 
 def _no_rows() -> pa.RecordBatch:
