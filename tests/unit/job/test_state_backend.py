@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import stat
 import uuid
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from lakestate.errors import NotFoundError
+from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
+from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.manager import SubtaskCheckpoint, TableManager
 
 TABLE = GlobalKeyedTable("counts", key=str, value=int)
@@ -47,6 +51,32 @@ def test_a_copy_in_another_process_has_the_same_state_and_cache(tmp_path: Path) 
     assert shipped.cache is not None
     assert shipped.cache is not backend.cache
     assert repr(shipped) == repr(backend) == f"StateBackend({tmp_path.as_uri()!r})"
+
+
+def test_a_cache_that_every_user_can_write_to_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    folder.chmod(0o777)
+    backend = StateBackend(tmp_path.as_uri(), cache_dir=folder)
+    with pytest.raises(InvalidInputError, match=f"chmod go-w {folder}"):
+        checkpoint(backend)
+    assert list(tmp_path.iterdir()) == [folder]
+    assert list(folder.iterdir()) == []
+
+
+def test_cached_files_are_of_this_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+    table = KeyedTable("t", key="k bigint", value="n bigint")
+    before = os.umask(0)
+    try:
+        backend = StateBackend(tmp_path.as_uri(), cache_dir=tmp_path / "cache")
+        tables = TableManager.load(TaskInfo("job", "op"), [table], backend, None)
+        tables.keyed("t").put(pa.table({"k": [1], "n": [1]}))
+        tables.checkpoint(epoch=1, min_epoch=1, watermark=None, then_stop=False)
+    finally:
+        os.umask(before)
+    found = {path.suffix: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "cache").rglob("*")}
+    assert {".run", ".json"} <= found.keys()
+    assert {mode & 0o077 for mode in found.values()} == {0}
 
 
 def test_a_cache_of_no_bytes_is_no_cache(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import msgspec
 import xxhash
 
 from lakestate.storage.local.file_lock import lock_exclusively
+from lakestate.storage.local.private_folder import require_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -118,7 +119,9 @@ def decode_record(data: bytes) -> EntryRecord | None:
 
 def write_record(files: EntryFiles, record: EntryRecord) -> None:
     """Write the record in place. A partial record does not decode, so no atomic rename is needed."""
-    Path(files.record).write_bytes(msgspec.json.encode(record))
+    descriptor = os.open(files.record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(record))
 
 
 def unlink_if_there(paths: Iterable[str]) -> None:
@@ -163,11 +166,11 @@ def try_exclusive(descriptor: int) -> bool:
 
 def _open_lock(path: str) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except FileNotFoundError:
         # A cleaner of temporary directories has removed ours. Everything in it can be rebuilt.
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        require_private_folder(Path(path).parent)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _release(descriptor: int) -> None:

@@ -37,6 +37,7 @@ from lakestate.storage.cache.entry import (
     write_record,
 )
 from lakestate.storage.cache.space import CacheSpace
+from lakestate.storage.local.private_folder import require_private_folder
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -129,6 +130,8 @@ class RunCache:
     long as it is open, and is evicted first afterwards. Files being built are not counted. To make
     room, up to a sixteenth of `bytes_max` more than needed is evicted.
 
+    The directory must be one that no other user can write to.
+
     >>> import tempfile
     >>> directory = tempfile.TemporaryDirectory()
     >>> cache = RunCache(Path(directory.name), bytes_max=1_000_000)
@@ -146,14 +149,16 @@ class RunCache:
     def __init__(self, directory: Path, bytes_max: int) -> None:
         if bytes_max <= 0:
             raise InvalidInputError("a run cache needs room", object_name=str(directory), found=bytes_max)
-        self._directory = str(directory.absolute())
+        self._directory = str(directory.resolve())
+        with self._translate_errors():
+            # Whoever can write there could replace a run and its record, and so what a job computes.
+            require_private_folder(directory)
+            Path(self._directory, LOCKS_DIRECTORY).mkdir(mode=0o700, exist_ok=True)
         self._space = CacheSpace(self._directory, bytes_max)
         self._lock = threading.Lock()
         self._verified: dict[str, Stamp] = {}
         self._hits = self._misses = self._evictions = 0
         self._swept = False
-        with self._translate_errors():
-            (directory / LOCKS_DIRECTORY).mkdir(parents=True, exist_ok=True)
 
     def open(self, key: str, build: Build) -> CachedFile:
         """The file of `key`, from the cache or else created by `build`.
@@ -258,7 +263,7 @@ class RunCache:
     def _create_temporary(self) -> tuple[str, int]:
         while True:
             path = f"{self._directory}/{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink:
                 return path, descriptor
