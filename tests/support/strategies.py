@@ -133,7 +133,7 @@ SUBTASKS = st.builds(
     format=FORMATS,
 )
 SUBTASK_ENTRIES = st.builds(
-    SubtaskEntry, U32, KEY_RANGES, OBJECT_REFS, st.builds(StateSummary, U64, U64, U64, U64)
+    SubtaskEntry, U32, KEY_RANGES, OBJECT_REFS, st.builds(StateSummary, U64, U64, U64, U64), st.none() | I64
 )
 OPERATORS = st.builds(OperatorEntry, NAMES, U32, _tuples(SUBTASK_ENTRIES), st.none() | I64)
 MANIFESTS = st.builds(

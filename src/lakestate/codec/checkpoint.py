@@ -183,6 +183,7 @@ def _entry_message(entry: SubtaskEntry) -> checkpoint_pb2.SubtaskEntry:
             size_bytes=summary.size_bytes,
             bytes_written=summary.bytes_written,
         ),
+        watermark_us=entry.watermark_us,
     )
     return with_unknown_fields(message, entry.unknown_fields)
 
@@ -196,6 +197,7 @@ def _entry(message: checkpoint_pb2.SubtaskEntry, unknown: UnknownFields) -> Subt
         summary=StateSummary(
             summary.file_count, summary.row_count, summary.size_bytes, summary.bytes_written
         ),
+        watermark_us=message.watermark_us if message.HasField("watermark_us") else None,
         unknown_fields=unknown(message),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.compact import CompactedOperator, compact_operator
-from lakestate.coordinator.complete_epoch import operator_entries
+from lakestate.coordinator.complete_epoch import completion_status, manifest_watermark, operator_entries
 from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.publish import publish_epoch, require_published
 from lakestate.coordinator.retain import retain_from, retain_sparing_merges
@@ -54,6 +54,10 @@ class JobAdministration:
         watermark_us: int | None,
     ) -> EpochRecord:
         """Publish an epoch from the checkpoints of all its subtasks, claiming the job if need be."""
+        operators = operator_entries(epoch, checkpoints)
+        status = completion_status(epoch, checkpoints)
+        _check_min_epoch(min_epoch, epoch)
+        watermark_us = manifest_watermark(operators, watermark_us)
         claim, now_ms = self._claim or self.claim(), self._backend.ambient.now_ms()
         manifest = Manifest(
             job_id=self._job_id,
@@ -64,7 +68,8 @@ class JobAdministration:
             finished_ms=now_ms,
             min_epoch=min_epoch,
             watermark_us=watermark_us,
-            operators=operator_entries(epoch, checkpoints),
+            status=status,
+            operators=operators,
         )
         outcome = publish_epoch(self._job, claim, manifest, self._backend.ambient)
         record = require_published(outcome, self._job, epoch).record
@@ -119,3 +124,13 @@ class JobAdministration:
         if self._published is not None and self._published.next() == epoch:
             return self._published
         return max((known for known in self._job.list_epochs() if known < epoch), default=None)
+
+
+def _check_min_epoch(min_epoch: Epoch, epoch: Epoch) -> None:
+    if min_epoch > epoch:
+        raise InvalidInputError(
+            "min_epoch, the oldest epoch to keep, is after the epoch",
+            found=f"min_epoch {min_epoch}",
+            expected=f"at most epoch {epoch}",
+            action="nothing was published",
+        )

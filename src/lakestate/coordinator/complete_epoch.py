@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.metadata import OperatorEntry
+from lakestate.protocol.metadata import CompletionStatus, OperatorEntry, SubtaskEntry
 from lakestate.protocol.values import Epoch
 from lakestate.tables.manager import SubtaskCheckpoint
 
@@ -16,6 +17,41 @@ def operator_entries(epoch: Epoch, checkpoints: Sequence[SubtaskCheckpoint]) -> 
     for checkpoint in checkpoints:
         operators.setdefault(checkpoint.operator_id, []).append(checkpoint)
     return tuple(_operator_entry(epoch, name, parts) for name, parts in sorted(operators.items()))
+
+
+def completion_status(epoch: Epoch, checkpoints: Sequence[SubtaskCheckpoint]) -> CompletionStatus:
+    """FINAL if the job stops after the epoch. Raises InvalidInputError if only some subtasks stop."""
+    if not any(checkpoint.then_stop for checkpoint in checkpoints):
+        return CompletionStatus.COMPLETE
+    going_on = [checkpoint for checkpoint in checkpoints if not checkpoint.then_stop]
+    if going_on:
+        shown = [f"{each.operator_id}[{each.entry.subtask_index}]" for each in going_on[:3]]
+        raise InvalidInputError(
+            f"only some subtasks stop after epoch {epoch}",
+            found=f"then_stop=False in {len(going_on)} of {len(checkpoints)}: {', '.join(shown)}",
+            expected="the same then_stop in every subtask",
+            action="run the epoch again from the last published one",
+        )
+    return CompletionStatus.FINAL
+
+
+def manifest_watermark(operators: Sequence[OperatorEntry], given_us: int | None) -> int | None:
+    """The watermark of an epoch: the least of its operators, which a given one may not contradict.
+
+    What has expired is decided by it. Behind its operators, an epoch would go back; ahead of them,
+    rows would be gone that an operator still counts on.
+    """
+    least_us = _least_watermark([operator.watermark_us for operator in operators])
+    if given_us is None or least_us is None:
+        return least_us if given_us is None else given_us
+    if given_us != least_us:
+        raise InvalidInputError(
+            "the watermark of an epoch is not that of its subtasks",
+            found=f"{given_us} microseconds",
+            expected=f"{least_us} microseconds, the least that a subtask reported",
+            action="leave watermark_us out; nothing was published",
+        )
+    return given_us
 
 
 def _operator_entry(epoch: Epoch, operator_id: str, parts: Sequence[SubtaskCheckpoint]) -> OperatorEntry:
@@ -32,10 +68,24 @@ def _operator_entry(epoch: Epoch, operator_id: str, parts: Sequence[SubtaskCheck
             expected=f"each of the {parallelism} subtasks once, of epoch {epoch}",
             action="run the epoch again from the last published one",
         )
-    watermarks = [part.watermark_us for part in parts if part.watermark_us is not None]
+    watermark_us = _least_watermark([part.watermark_us for part in parts])
     return OperatorEntry(
         operator_id=operator_id,
         parallelism=parallelism,
-        subtasks=tuple(part.entry for part in sorted(parts, key=lambda part: part.entry.subtask_index)),
-        watermark_us=min(watermarks) if len(watermarks) == len(parts) else None,
+        subtasks=tuple(
+            _subtask_entry(part, watermark_us)
+            for part in sorted(parts, key=lambda part: part.entry.subtask_index)
+        ),
+        watermark_us=watermark_us,
     )
+
+
+def _subtask_entry(part: SubtaskCheckpoint, operator_us: int | None) -> SubtaskEntry:
+    own_us = None if part.watermark_us == operator_us else part.watermark_us
+    return replace(part.entry, watermark_us=own_us)
+
+
+def _least_watermark(watermarks: Sequence[int | None]) -> int | None:
+    """The least of them; None if one is not known, because it may be anything."""
+    known = [watermark_us for watermark_us in watermarks if watermark_us is not None]
+    return min(known, default=None) if len(known) == len(watermarks) else None

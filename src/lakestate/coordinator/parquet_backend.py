@@ -65,8 +65,9 @@ class ParquetBackend(StateBackend):
     ) -> EpochRecord:
         """Publish an epoch from what all of its subtasks reported.
 
-        The job is claimed if this backend has not claimed it. Raises FencedError if another driver has
-        the job, ConflictError if the epoch exists.
+        The epoch is final if they were checkpointed with `then_stop`. Its watermark is the least that a
+        subtask reported. The job is claimed if this backend has not claimed it. Raises FencedError if
+        another driver has the job, ConflictError if the epoch exists.
         """
         return self._administration(job_id).publish(
             Epoch(epoch), checkpoints, Epoch(min_epoch or 1), watermark_us

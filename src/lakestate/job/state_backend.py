@@ -98,17 +98,18 @@ class StateBackend:
     def load_operator_metadata(
         self, job_id: str, epoch: Epoch | int, operator_id: str
     ) -> dict[int, SubtaskMetadata]:
-        """The metadata of all subtasks of an operator in a published epoch, by subtask index."""
+        """The metadata of all subtasks of an operator in a published epoch, by subtask index.
+
+        It says what is true of that epoch, also for a subtask that changed nothing in it and stored
+        no metadata of its own.
+        """
         manifest = self.load_checkpoint_metadata(job_id, epoch)
-        entry = manifest.operator(operator_id)
-        if entry is None:
-            raise NotFoundError(
-                f"epoch {epoch} of job {job_id} has no such operator",
-                object_name=operator_id,
-                found=", ".join(known.operator_id for known in manifest.operators) or "no operator",
-            )
-        stored = self.objects(job_id).read_subtasks(entry.subtasks)
-        return {metadata.subtask_index: metadata for metadata in stored}
+        operator = manifest.require_operator(operator_id)
+        stored = self.objects(job_id).read_subtasks(operator.subtasks)
+        return {
+            entry.subtask_index: manifest.subtask_in_this_epoch(operator, entry, metadata)
+            for entry, metadata in zip(operator.subtasks, stored, strict=True)
+        }
 
     def write_operator_checkpoint_metadata(self, metadata: SubtaskMetadata) -> ObjectRef:
         """Store a subtask's metadata of an epoch, and read it back."""

@@ -9,11 +9,12 @@ survives being read and written again.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from lakestate.errors import NotFoundError
 from lakestate.protocol.key_ranges import KeyRange
-from lakestate.protocol.names import require_name
+from lakestate.protocol.names import nearest_names, require_name
 from lakestate.protocol.relative_path import require_relative_path
 from lakestate.protocol.table_types import TableType
 from lakestate.protocol.values import Epoch, FileRef, Generation, ObjectRef
@@ -141,6 +142,8 @@ class SubtaskEntry:
     key_range: KeyRange
     metadata: ObjectRef
     summary: StateSummary = StateSummary()
+    watermark_us: int | None = None
+    """The subtask's own watermark, where it is not the operator's."""
     unknown_fields: bytes = b""
 
 
@@ -220,6 +223,43 @@ class Manifest:
     def operator(self, operator_id: str) -> OperatorEntry | None:
         """An operator's entry, or None."""
         return next((entry for entry in self.operators if entry.operator_id == operator_id), None)
+
+    def require_operator(self, operator_id: str, action: str | None = None) -> OperatorEntry:
+        """An operator's entry, or NotFoundError with the names that the epoch has."""
+        entry = self.operator(operator_id)
+        if entry is None:
+            known = [each.operator_id for each in self.operators]
+            nearest = nearest_names(operator_id, known)
+            hint = f"did you mean {' or '.join(nearest)}?" if nearest else None
+            raise NotFoundError(
+                f"epoch {self.epoch} of job {self.job_id} has no such operator",
+                object_name=operator_id,
+                found=", ".join(sorted(known)) or "no operator",
+                action="; ".join(filter(None, (hint, action))) or None,
+            )
+        return entry
+
+    def subtask_in_this_epoch(
+        self, operator: OperatorEntry, entry: SubtaskEntry, stored: SubtaskMetadata
+    ) -> SubtaskMetadata:
+        """What a metadata object says, as of this epoch.
+
+        A subtask that changed nothing refers to the object of an earlier epoch. Its tables are still
+        right; what it says of its own epoch is replaced by what the manifest says of this one.
+        """
+        if stored.epoch == self.epoch:
+            return stored
+        own_us = entry.watermark_us
+        return replace(
+            stored,
+            epoch=self.epoch,
+            generation=self.generation,
+            started_ms=self.started_ms,
+            finished_ms=self.finished_ms,
+            watermark_us=operator.watermark_us if own_us is None else own_us,
+            then_stop=self.status is CompletionStatus.FINAL,
+            bytes_written=entry.summary.bytes_written,
+        )
 
     @property
     def summary(self) -> StateSummary:

@@ -7,6 +7,8 @@ written.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 from lakestate.errors import InvalidInputError
 
@@ -47,6 +49,15 @@ def require_name(kind: str, name: str) -> str:
             action=f"choose another {kind} name",
         )
     return name
+
+
+def nearest_names(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that look most like one that is not known, best first; at most three.
+
+    >>> nearest_names("cuonts", ["counts", "windows"])
+    ['counts']
+    """
+    return get_close_matches(name, sorted(known), n=3)
 
 
 def _abbreviation(name: object) -> str:

@@ -116,6 +116,8 @@ class SubtaskRun:
             step.tables(),
             self._backend,
             plan.parent,
+            # Whether a step may be new was decided when the job started.
+            allow_new_operator=True,
             watermark_us=plan.watermark_us,
             processing_time_us=plan.processing_time_us,
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError, NotFoundError
+from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.compatibility import Incompatible
 from lakestate.protocol.metadata import Manifest, SubtaskEntry, SubtaskMetadata, TableConfig
@@ -74,13 +74,7 @@ def dry_run(
     `drop` names stored tables whose state will be dropped. Raises NotFoundError if the epoch
     has no such operator, and StorageUnavailableError if the store does not answer.
     """
-    entry = manifest.operator(operator_id)
-    if entry is None:
-        raise NotFoundError(
-            f"epoch {manifest.epoch} of job {manifest.job_id} has no such operator",
-            object_name=operator_id,
-            found=", ".join(known.operator_id for known in manifest.operators) or "no operator",
-        )
+    entry = manifest.require_operator(operator_id)
     subtasks, problems = _read_subtasks(entry.subtasks, objects)
     found = _Findings(objects, problems)
     _check_all_declared(tables, subtasks, drop, found)

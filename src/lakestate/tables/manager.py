@@ -11,12 +11,14 @@ from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.metadata import Manifest, StateSummary, SubtaskEntry, SubtaskMetadata
 from lakestate.protocol.paths import parse_object_name
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TaskInfo
+from lakestate.protocol.watermarks import instant
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, FinishedTable, Table, View
+from lakestate.tables.event_time import EventTimeLike, event_time_us
 from lakestate.tables.global_keyed.view import GlobalKeyedView
 from lakestate.tables.keyed.view import KeyedView
 from lakestate.tables.registry import register_declared
-from lakestate.tables.restore import RestoredSubtask, empty_subtask, restore_subtask
+from lakestate.tables.restore import RestoredSubtask, empty_subtask, new_subtask, restore_subtask
 from lakestate.tables.time_key.view import TimeKeyView
 
 V = TypeVar("V", bound=View)
@@ -34,6 +36,7 @@ class SubtaskCheckpoint:
     watermark_us: int | None
     commit_data: Mapping[str, bytes]
     files_written: int = 0
+    then_stop: bool = False
 
 
 class TableManager:
@@ -59,6 +62,8 @@ class TableManager:
         self._backend = backend
         self._tables = {table.name: table for table in tables}
         self._files = dict(state.files)
+        self._stored_epoch = state.epoch
+        """The newest epoch that holds this state: the restored one, or the last that was checkpointed."""
         self._previous = state.previous
         self._views: dict[str, View] = {}
 
@@ -71,15 +76,17 @@ class TableManager:
         restore_from: Epoch | int | Manifest | None,
         *,
         drop: Collection[str] = (),
+        allow_new_operator: bool = False,
         watermark_us: int | None = None,
         processing_time_us: int | None = None,
     ) -> TableManager:
         """Empty state, or the state of a published epoch, at any parallelism.
 
         An epoch is given as its number or, if it is known already, as its manifest.
-        `drop` names stored tables whose state is dropped. The watermark is the epoch's
-        unless given; the time of day is the host's, and never before the epoch. Views open their files
-        when they are first used.
+        `drop` names stored tables whose state is dropped. Raises NotFoundError if the epoch has no such
+        operator, unless `allow_new_operator` says that it may be new and begin with empty state. The
+        watermark is the epoch's unless given; the time of day is the host's, and never before the epoch.
+        Views open their files when they are first used.
         """
         _check_names(tables)
         register_declared(tables)
@@ -92,7 +99,10 @@ class TableManager:
                 if isinstance(restore_from, Manifest)
                 else backend.load_checkpoint_metadata(task.job_id, Epoch(restore_from))
             )
-            state = restore_subtask(task, tables, manifest, objects, drop)
+            if allow_new_operator and manifest.operator(task.operator_id) is None:
+                state = new_subtask(tables, manifest)
+            else:
+                state = restore_subtask(task, tables, manifest, objects, drop)
             now_ms = max(now_ms, manifest.finished_ms)
         context = TableContext(
             task=task,
@@ -173,19 +183,26 @@ class TableManager:
                 )
 
     def checkpoint(
-        self, epoch: Epoch | int, min_epoch: Epoch | int, watermark: int | None, then_stop: bool
+        self, epoch: Epoch | int, min_epoch: Epoch | int, watermark: EventTimeLike | None, then_stop: bool
     ) -> SubtaskCheckpoint:
         """Store everything that changed since the last checkpoint, and say where it is.
 
         Each table is serialised, the files are uploaded in parallel, the metadata is collected
         and written, and memory that only epochs before `min_epoch` needed is released. Until the
-        epoch is published, nothing refers to any of it. `watermark` is in microseconds.
+        epoch is published, nothing refers to any of it.
+
+        `watermark` is a datetime with a time zone, or microseconds since 1970; None leaves it where it
+        is. Before anything is written, InvalidInputError is raised for an epoch that is not after the
+        last one, a watermark that goes back, and a `min_epoch` after the epoch. A checkpoint that failed
+        can be tried again.
         """
-        epoch, started_ms = Epoch(epoch), self._context.ambient.now_ms()
+        epoch, min_epoch = self._require_next_epoch(Epoch(epoch), Epoch(min_epoch))
+        watermark_us = self._require_watermark(watermark)
+        started_ms = self._context.ambient.now_ms()
         finished = self._write_tables(epoch)
-        metadata = self._metadata(epoch, started_ms, watermark, then_stop, finished)
+        metadata = self._metadata(epoch, started_ms, watermark_us, then_stop, finished)
         ref = self._write_metadata(metadata)
-        self._begin_next_epoch(watermark, Epoch(min_epoch), finished)
+        self._begin_next_epoch(epoch, min_epoch, watermark_us, finished)
         return SubtaskCheckpoint(
             operator_id=self.task.operator_id,
             parallelism=self.task.parallelism,
@@ -194,14 +211,56 @@ class TableManager:
             entry=SubtaskEntry(
                 self.task.subtask_index, self.task.key_range, ref, _summary(metadata, finished)
             ),
-            watermark_us=watermark,
+            watermark_us=watermark_us,
             commit_data={
                 name: done.files.commit_data
                 for name, done in finished.items()
                 if done.files.commit_data is not None
             },
             files_written=sum(file.epoch == epoch for table in metadata.tables for file in table.files),
+            then_stop=then_stop,
         )
+
+    def _require_next_epoch(self, epoch: Epoch, min_epoch: Epoch) -> tuple[Epoch, Epoch]:
+        """The epochs, if the epoch follows the last one.
+
+        What was committed with an epoch would be missing from a second checkpoint of it.
+        """
+        where = f"operator {self.task.operator_id} of job {self.task.job_id}"
+        last = self._stored_epoch
+        if last is not None and epoch <= last:
+            raise InvalidInputError(
+                "the epoch of a checkpoint is not after the last one",
+                object_name=where,
+                found=f"epoch {epoch}",
+                expected=f"epoch {last.next()} or later",
+                action=f"nothing was written; to repeat epoch {epoch}, load the tables of an earlier one",
+            )
+        if min_epoch > epoch:
+            raise InvalidInputError(
+                "min_epoch, the oldest epoch to keep, is after the epoch",
+                object_name=where,
+                found=f"min_epoch {min_epoch}",
+                expected=f"at most epoch {epoch}",
+                action="nothing was written",
+            )
+        return epoch, min_epoch
+
+    def _require_watermark(self, watermark: EventTimeLike | None) -> int | None:
+        """The watermark after the epoch, if it is not before the last one."""
+        last_us = self._context.watermark_us
+        if watermark is None:
+            return last_us
+        watermark_us = event_time_us(watermark, "timestamp")
+        if last_us is not None and watermark_us < last_us:
+            raise InvalidInputError(
+                "the watermark goes back",
+                object_name=f"operator {self.task.operator_id} of job {self.task.job_id}",
+                found=f"{instant(watermark_us)} ({watermark_us} microseconds)",
+                expected=f"{instant(last_us)} ({last_us} microseconds) or later",
+                action="nothing was written; pass the latest watermark so far, or None",
+            )
+        return watermark_us
 
     def _write_tables(self, epoch: Epoch) -> dict[str, FinishedTable]:
         """Serialise and upload. All tables write at the same time; the first failure is raised."""
@@ -251,12 +310,15 @@ class TableManager:
         return ref
 
     def _begin_next_epoch(
-        self, watermark_us: int | None, min_epoch: Epoch, finished: Mapping[str, FinishedTable]
+        self,
+        epoch: Epoch,
+        min_epoch: Epoch,
+        watermark_us: int | None,
+        finished: Mapping[str, FinishedTable],
     ) -> None:
+        self._stored_epoch = epoch
         self._context = replace(
-            self._context,
-            watermark_us=self._context.watermark_us if watermark_us is None else watermark_us,
-            now_us=self._context.ambient.now_ms() * 1000,
+            self._context, watermark_us=watermark_us, now_us=self._context.ambient.now_ms() * 1000
         )
         # Only now: if anything above failed, the next attempt starts from the same files.
         self._files = {name: done.files for name, done in finished.items()}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakestate.errors import IncompatibleStateError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.compatibility import Incompatible
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, TableFiles
 from lakestate.protocol.rescale import needs_all_subtasks, plan_rescale
-from lakestate.protocol.values import ObjectRef, TaskInfo
+from lakestate.protocol.values import Epoch, ObjectRef, TaskInfo
 from lakestate.tables.contract import Table
 from lakestate.tables.registry import merge_table, subtask_part
+
+_NEW_OPERATOR = "pass allow_new_operator=True to begin a new operator with empty state"
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class RestoredSubtask:
     """A subtask's part of an epoch."""
 
     files: dict[str, TableFiles]
+    epoch: Epoch | None = None
     watermark_us: int | None = None
     previous: tuple[ObjectRef, SubtaskMetadata] | None = None
     """This subtask's own metadata object, if the parallelism did not change."""
@@ -30,6 +33,11 @@ def empty_subtask(tables: Sequence[Table]) -> RestoredSubtask:
     return RestoredSubtask({table.name: _no_files(table) for table in tables})
 
 
+def new_subtask(tables: Sequence[Table], manifest: Manifest) -> RestoredSubtask:
+    """Empty state of an operator that begins after an epoch of its job."""
+    return replace(empty_subtask(tables), epoch=manifest.epoch, watermark_us=manifest.watermark_us)
+
+
 def restore_subtask(
     task: TaskInfo, tables: Sequence[Table], manifest: Manifest, objects: JobObjects, drop: Collection[str]
 ) -> RestoredSubtask:
@@ -37,9 +45,7 @@ def restore_subtask(
 
     Every table is checked before any is opened: nothing is half-restored.
     """
-    entry = manifest.operator(task.operator_id)
-    if entry is None:
-        return empty_subtask(tables)
+    entry = manifest.require_operator(task.operator_id, _NEW_OPERATOR)
     wanted = plan_rescale(task, entry)
     if needs_all_subtasks(table.table_type for table in tables):
         wanted = entry.subtasks
@@ -59,7 +65,7 @@ def restore_subtask(
         None,
     )
     watermark_us = entry.watermark_us if entry.watermark_us is not None else manifest.watermark_us
-    return RestoredSubtask(files, watermark_us, own)
+    return RestoredSubtask(files, manifest.epoch, watermark_us, own)
 
 
 def _files_of_table(

@@ -26,29 +26,29 @@ from lakestate.v1 import files_pb2 as lakestate_dot_v1_dot_files__pb2
 from lakestate.v1 import tables_pb2 as lakestate_dot_v1_dot_tables__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dlakestate/v1/checkpoint.proto\x12\x0clakestate.v1\x1a\x18lakestate/v1/files.proto\x1a\x19lakestate/v1/tables.proto\"\xda\x03\n\x19SubtaskCheckpointMetadata\x12+\n\x06\x66ormat\x18\x01 \x01(\x0b\x32\x1b.lakestate.v1.FormatVersion\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x13\n\x0boperator_id\x18\x03 \x01(\t\x12\x15\n\rsubtask_index\x18\x04 \x01(\r\x12\x13\n\x0bparallelism\x18\x05 \x01(\r\x12\r\n\x05\x65poch\x18\x06 \x01(\r\x12\x12\n\ngeneration\x18\x07 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\t\x12)\n\tkey_range\x18\t \x01(\x0b\x32\x16.lakestate.v1.KeyRange\x12\x12\n\nstarted_ms\x18\n \x01(\x12\x12\x13\n\x0b\x66inished_ms\x18\x0b \x01(\x12\x12\x19\n\x0cwatermark_us\x18\x0c \x01(\x12H\x00\x88\x01\x01\x12\x11\n\tthen_stop\x18\r \x01(\x08\x12\x15\n\rbytes_written\x18\x0e \x01(\x04\x12*\n\x07\x63onfigs\x18\x0f \x03(\x0b\x32\x19.lakestate.v1.TableConfig\x12\x35\n\x06tables\x18\x10 \x03(\x0b\x32%.lakestate.v1.TableCheckpointMetadataB\x0f\n\r_watermark_us\"`\n\x0cStateSummary\x12\x12\n\nfile_count\x18\x01 \x01(\x04\x12\x11\n\trow_count\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x15\n\rbytes_written\x18\x04 \x01(\x04\"\xa8\x01\n\x0cSubtaskEntry\x12\x15\n\rsubtask_index\x18\x01 \x01(\r\x12)\n\tkey_range\x18\x02 \x01(\x0b\x32\x16.lakestate.v1.KeyRange\x12)\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.lakestate.v1.ObjectRef\x12+\n\x07summary\x18\x04 \x01(\x0b\x32\x1a.lakestate.v1.StateSummary\"\xa0\x01\n\x1aOperatorCheckpointMetadata\x12\x13\n\x0boperator_id\x18\x01 \x01(\t\x12\x13\n\x0bparallelism\x18\x02 \x01(\r\x12,\n\x08subtasks\x18\x03 \x03(\x0b\x32\x1a.lakestate.v1.SubtaskEntry\x12\x19\n\x0cwatermark_us\x18\x04 \x01(\x12H\x00\x88\x01\x01\x42\x0f\n\r_watermark_us\"\\\n\rSourceOffsets\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0f\n\x07offsets\x18\x02 \x01(\t\x12\x19\n\x0cwatermark_us\x18\x03 \x01(\x12H\x00\x88\x01\x01\x42\x0f\n\r_watermark_us\".\n\rSinkPreCommit\x12\x0f\n\x07sink_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"(\n\nNamedBytes\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\xe9\x03\n\x08Manifest\x12+\n\x06\x66ormat\x18\x01 \x01(\x0b\x32\x1b.lakestate.v1.FormatVersion\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x13\n\x06parent\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x12\n\nstarted_ms\x18\x06 \x01(\x12\x12\x13\n\x0b\x66inished_ms\x18\x07 \x01(\x12\x12.\n\x06status\x18\x08 \x01(\x0e\x32\x1e.lakestate.v1.CompletionStatus\x12\x11\n\tmin_epoch\x18\t \x01(\r\x12\x19\n\x0cwatermark_us\x18\n \x01(\x12H\x01\x88\x01\x01\x12;\n\toperators\x18\x0b \x03(\x0b\x32(.lakestate.v1.OperatorCheckpointMetadata\x12,\n\x07sources\x18\x0c \x03(\x0b\x32\x1b.lakestate.v1.SourceOffsets\x12*\n\x05sinks\x18\r \x03(\x0b\x32\x1b.lakestate.v1.SinkPreCommit\x12.\n\x0c\x65ngine_files\x18\x0e \x03(\x0b\x32\x18.lakestate.v1.NamedBytesB\t\n\x07_parentB\x0f\n\r_watermark_us*r\n\x10\x43ompletionStatus\x12!\n\x1d\x43OMPLETION_STATUS_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43OMPLETION_STATUS_COMPLETE\x10\x01\x12\x1b\n\x17\x43OMPLETION_STATUS_FINAL\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dlakestate/v1/checkpoint.proto\x12\x0clakestate.v1\x1a\x18lakestate/v1/files.proto\x1a\x19lakestate/v1/tables.proto\"\xda\x03\n\x19SubtaskCheckpointMetadata\x12+\n\x06\x66ormat\x18\x01 \x01(\x0b\x32\x1b.lakestate.v1.FormatVersion\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x13\n\x0boperator_id\x18\x03 \x01(\t\x12\x15\n\rsubtask_index\x18\x04 \x01(\r\x12\x13\n\x0bparallelism\x18\x05 \x01(\r\x12\r\n\x05\x65poch\x18\x06 \x01(\r\x12\x12\n\ngeneration\x18\x07 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\t\x12)\n\tkey_range\x18\t \x01(\x0b\x32\x16.lakestate.v1.KeyRange\x12\x12\n\nstarted_ms\x18\n \x01(\x12\x12\x13\n\x0b\x66inished_ms\x18\x0b \x01(\x12\x12\x19\n\x0cwatermark_us\x18\x0c \x01(\x12H\x00\x88\x01\x01\x12\x11\n\tthen_stop\x18\r \x01(\x08\x12\x15\n\rbytes_written\x18\x0e \x01(\x04\x12*\n\x07\x63onfigs\x18\x0f \x03(\x0b\x32\x19.lakestate.v1.TableConfig\x12\x35\n\x06tables\x18\x10 \x03(\x0b\x32%.lakestate.v1.TableCheckpointMetadataB\x0f\n\r_watermark_us\"`\n\x0cStateSummary\x12\x12\n\nfile_count\x18\x01 \x01(\x04\x12\x11\n\trow_count\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x15\n\rbytes_written\x18\x04 \x01(\x04\"\xd4\x01\n\x0cSubtaskEntry\x12\x15\n\rsubtask_index\x18\x01 \x01(\r\x12)\n\tkey_range\x18\x02 \x01(\x0b\x32\x16.lakestate.v1.KeyRange\x12)\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.lakestate.v1.ObjectRef\x12+\n\x07summary\x18\x04 \x01(\x0b\x32\x1a.lakestate.v1.StateSummary\x12\x19\n\x0cwatermark_us\x18\x05 \x01(\x12H\x00\x88\x01\x01\x42\x0f\n\r_watermark_us\"\xa0\x01\n\x1aOperatorCheckpointMetadata\x12\x13\n\x0boperator_id\x18\x01 \x01(\t\x12\x13\n\x0bparallelism\x18\x02 \x01(\r\x12,\n\x08subtasks\x18\x03 \x03(\x0b\x32\x1a.lakestate.v1.SubtaskEntry\x12\x19\n\x0cwatermark_us\x18\x04 \x01(\x12H\x00\x88\x01\x01\x42\x0f\n\r_watermark_us\"\\\n\rSourceOffsets\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0f\n\x07offsets\x18\x02 \x01(\t\x12\x19\n\x0cwatermark_us\x18\x03 \x01(\x12H\x00\x88\x01\x01\x42\x0f\n\r_watermark_us\".\n\rSinkPreCommit\x12\x0f\n\x07sink_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"(\n\nNamedBytes\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\xe9\x03\n\x08Manifest\x12+\n\x06\x66ormat\x18\x01 \x01(\x0b\x32\x1b.lakestate.v1.FormatVersion\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x13\n\x06parent\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x12\n\nstarted_ms\x18\x06 \x01(\x12\x12\x13\n\x0b\x66inished_ms\x18\x07 \x01(\x12\x12.\n\x06status\x18\x08 \x01(\x0e\x32\x1e.lakestate.v1.CompletionStatus\x12\x11\n\tmin_epoch\x18\t \x01(\r\x12\x19\n\x0cwatermark_us\x18\n \x01(\x12H\x01\x88\x01\x01\x12;\n\toperators\x18\x0b \x03(\x0b\x32(.lakestate.v1.OperatorCheckpointMetadata\x12,\n\x07sources\x18\x0c \x03(\x0b\x32\x1b.lakestate.v1.SourceOffsets\x12*\n\x05sinks\x18\r \x03(\x0b\x32\x1b.lakestate.v1.SinkPreCommit\x12.\n\x0c\x65ngine_files\x18\x0e \x03(\x0b\x32\x18.lakestate.v1.NamedBytesB\t\n\x07_parentB\x0f\n\r_watermark_us*r\n\x10\x43ompletionStatus\x12!\n\x1d\x43OMPLETION_STATUS_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43OMPLETION_STATUS_COMPLETE\x10\x01\x12\x1b\n\x17\x43OMPLETION_STATUS_FINAL\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lakestate.v1.checkpoint_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_COMPLETIONSTATUS']._serialized_start=1685
-  _globals['_COMPLETIONSTATUS']._serialized_end=1799
+  _globals['_COMPLETIONSTATUS']._serialized_start=1729
+  _globals['_COMPLETIONSTATUS']._serialized_end=1843
   _globals['_SUBTASKCHECKPOINTMETADATA']._serialized_start=101
   _globals['_SUBTASKCHECKPOINTMETADATA']._serialized_end=575
   _globals['_STATESUMMARY']._serialized_start=577
   _globals['_STATESUMMARY']._serialized_end=673
   _globals['_SUBTASKENTRY']._serialized_start=676
-  _globals['_SUBTASKENTRY']._serialized_end=844
-  _globals['_OPERATORCHECKPOINTMETADATA']._serialized_start=847
-  _globals['_OPERATORCHECKPOINTMETADATA']._serialized_end=1007
-  _globals['_SOURCEOFFSETS']._serialized_start=1009
-  _globals['_SOURCEOFFSETS']._serialized_end=1101
-  _globals['_SINKPRECOMMIT']._serialized_start=1103
-  _globals['_SINKPRECOMMIT']._serialized_end=1149
-  _globals['_NAMEDBYTES']._serialized_start=1151
-  _globals['_NAMEDBYTES']._serialized_end=1191
-  _globals['_MANIFEST']._serialized_start=1194
-  _globals['_MANIFEST']._serialized_end=1683
+  _globals['_SUBTASKENTRY']._serialized_end=888
+  _globals['_OPERATORCHECKPOINTMETADATA']._serialized_start=891
+  _globals['_OPERATORCHECKPOINTMETADATA']._serialized_end=1051
+  _globals['_SOURCEOFFSETS']._serialized_start=1053
+  _globals['_SOURCEOFFSETS']._serialized_end=1145
+  _globals['_SINKPRECOMMIT']._serialized_start=1147
+  _globals['_SINKPRECOMMIT']._serialized_end=1193
+  _globals['_NAMEDBYTES']._serialized_start=1195
+  _globals['_NAMEDBYTES']._serialized_end=1235
+  _globals['_MANIFEST']._serialized_start=1238
+  _globals['_MANIFEST']._serialized_end=1727
 # @@protoc_insertion_point(module_scope)

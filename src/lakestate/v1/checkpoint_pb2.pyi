@@ -148,7 +148,10 @@ class SubtaskEntry(_message.Message):
     KEY_RANGE_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
+    WATERMARK_US_FIELD_NUMBER: _builtins.int
     subtask_index: _builtins.int
+    watermark_us: _builtins.int
+    """Where it is not the operator's."""
     @_builtins.property
     def key_range(self) -> _files_pb2.KeyRange: ...
     @_builtins.property
@@ -162,12 +165,15 @@ class SubtaskEntry(_message.Message):
         key_range: _files_pb2.KeyRange | None = ...,
         metadata: _files_pb2.ObjectRef | None = ...,
         summary: Global___StateSummary | None = ...,
+        watermark_us: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key_range", b"key_range", "metadata", b"metadata", "summary", b"summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_watermark_us", b"_watermark_us", "key_range", b"key_range", "metadata", b"metadata", "summary", b"summary", "watermark_us", b"watermark_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_range", b"key_range", "metadata", b"metadata", "subtask_index", b"subtask_index", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_watermark_us", b"_watermark_us", "key_range", b"key_range", "metadata", b"metadata", "subtask_index", b"subtask_index", "summary", b"summary", "watermark_us", b"watermark_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__watermark_us: _TypeAlias = _typing.Literal["watermark_us"]  # noqa: Y015
+    _WhichOneofArgType__watermark_us: _TypeAlias = _typing.Literal["_watermark_us", b"_watermark_us"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__watermark_us) -> _WhichOneofReturnType__watermark_us | None: ...
 
 Global___SubtaskEntry: _TypeAlias = SubtaskEntry  # noqa: Y015
 

@@ -36,9 +36,13 @@ class StoredEntries:
 
 
 def newest_first(files: Sequence[FileRef]) -> tuple[FileRef, ...]:
-    """Files in order of precedence: a later (epoch, subtask) hides an earlier one."""
+    """Files in order of precedence: a later (epoch, subtask) hides an earlier one.
+
+    Files of one epoch and subtask stay in the given order, in which the newest comes first. Their names
+    are random and say nothing.
+    """
     unique = {file.path: file for file in files}.values()
-    return tuple(sorted(unique, key=lambda file: (file.epoch, file.subtask_index, file.path), reverse=True))
+    return tuple(sorted(unique, key=lambda file: (file.epoch, file.subtask_index), reverse=True))
 
 
 def entry_rows(keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.Table:

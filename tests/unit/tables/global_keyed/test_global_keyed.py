@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from io import BytesIO
 
 import pyarrow.parquet as pq
@@ -13,6 +14,8 @@ from tests.support.jobs.replicated_operator import (
 )
 
 from lakestate.errors import CorruptionError, InvalidInputError
+from lakestate.protocol.values import Epoch, FileRef, Generation
+from lakestate.tables.global_keyed.files import newest_first
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
 
 # Reading and writing
@@ -227,3 +230,14 @@ def test_a_table_known_from_its_metadata_only_is_not_opened() -> None:
     operator = ReplicatedOperator(TOTALS)
     with pytest.raises(InvalidInputError, match="key str, value int"):
         table.open_view(operator.files, operator.contexts[0])
+
+
+# Order of files
+
+
+def test_files_of_one_epoch_and_subtask_stay_in_the_order_in_which_they_were_written() -> None:
+    file = FileRef("z.parquet", 1, 1, 1, Epoch(2), Generation(1), 0, 1, 1)
+    written = [replace(file, path=f"{name}.parquet") for name in "bca"]
+    older = replace(file, path="y.parquet", epoch=Epoch(1))
+    higher = replace(file, path="x.parquet", subtask_index=1)
+    assert newest_first([older, *written, higher]) == (higher, *written, older)
