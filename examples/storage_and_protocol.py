@@ -115,6 +115,7 @@ class Driver:
             min_epoch=Epoch(1),
             operators=(OperatorEntry("totals", PARALLELISM, tuple(entries)),),
             sinks=(SinkPreCommit("report", f"report of epoch {epoch}".encode()),),
+            state_id=self.claim.state_id,
         )
 
     def publish(self, manifest: Manifest) -> CommitPermit:

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.fuzz
 
 REF = ObjectRef("checkpoints/7/manifest.pb", 100, 2**63)
 RECORDS: list[Record] = [
-    GenerationRecord("job", Generation(3), "claim", 5),
+    GenerationRecord("job", Generation(3), "claim", 5, "state"),
     EpochRecord("job", Epoch(7), Generation(3), REF, 5),
     CommittedRecord("job", Epoch(7), Generation(3), REF),
     TagRecord("job", "release", Epoch(7), REF, 5),

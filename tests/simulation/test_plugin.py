@@ -57,11 +57,12 @@ class Forgetful(Totals):
 def test_an_operator_that_keeps_state_in_its_process_is_found_out(survive_faults: SurviveFaults) -> None:  # noqa: F811
     with pytest.raises(pytest.fail.Exception, match="exactly the oracle's state") as failure:
         survive_faults(Forgetful, ROWS, state=totals, seeds=30)
-    command = re.search(r"replay: pytest (.*) --simulation-seed (\d+)", str(failure.value))
+    # The set of a class outlives a history: one seed replays alone only if it is the first one that fails.
+    command = re.search(r"replay: pytest (.*) --simulation-seeds? (\d+)", str(failure.value))
     assert command is not None
     assert command[1].endswith("test_an_operator_that_keeps_state_in_its_process_is_found_out")
-    with pytest.raises(pytest.fail.Exception, match=f"seed {command[2]}: "):
-        SurviveFaults(command[1], only=int(command[2]))(Forgetful, ROWS, state=totals)
+    with pytest.raises(pytest.fail.Exception, match=r"seed \d+: "):
+        SurviveFaults(command[1])(Forgetful, ROWS, state=totals, seeds=int(command[2]) + 1)
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,10 @@ def test_a_hundred_thousand_files_in_512_subtasks(jobs: Any, tell: Tell) -> None
     objects, claim = job.backend.objects("job"), job.backend.claim("job")
     entries = tuple(_stored_subtask(objects, index) for index in range(SUBTASKS))
     operator = OperatorEntry("op", SUBTASKS, entries)
-    generation = claim.generation
-    manifest = Manifest("job", Epoch(2), generation, Epoch(1), 0, 0, Epoch(1), operators=(operator,))
+    generation, state_id = claim.generation, claim.state_id
+    manifest = Manifest(
+        "job", Epoch(2), generation, Epoch(1), 0, 0, Epoch(1), operators=(operator,), state_id=state_id
+    )
     data = encode_manifest(manifest)
     ref = _put(objects, "checkpoints/2/manifest.pb", data)
     record = EpochRecord("job", Epoch(2), generation, ref, 0)

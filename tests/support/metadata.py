@@ -55,6 +55,7 @@ MANIFEST = Manifest(
     sources=(SourceOffsets("events", "{}", 5),),
     sinks=(SinkPreCommit("out", b"pending"),),
     engine_files=(NamedBytes("offsets/7", b"v1"),),
+    state_id="4f1c",
 )
 SUBTASK = SubtaskMetadata(
     job_id="job",

@@ -151,5 +151,6 @@ MANIFESTS = st.builds(
     sources=_tuples(st.builds(SourceOffsets, TEXT, TEXT, st.none() | I64)),
     sinks=_tuples(st.builds(SinkPreCommit, TEXT, BYTES)),
     engine_files=_tuples(st.builds(NamedBytes, st.sampled_from(["metadata", "offsets/7"]), BYTES)),
+    state_id=TEXT,
     format=FORMATS,
 )

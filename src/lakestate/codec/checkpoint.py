@@ -55,6 +55,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         sources=[_source_message(source) for source in manifest.sources],
         sinks=[_sink_message(sink) for sink in manifest.sinks],
         engine_files=[_engine_file_message(file) for file in manifest.engine_files],
+        state_id=manifest.state_id,
     )
     return serialise(with_unknown_fields(message, manifest.unknown_fields))
 
@@ -121,6 +122,7 @@ def _manifest(message: checkpoint_pb2.Manifest, version: FormatVersion) -> Manif
         sources=tuple(_source(source, unknown) for source in message.sources),
         sinks=tuple(SinkPreCommit(sink.sink_id, sink.data, unknown(sink)) for sink in message.sinks),
         engine_files=tuple(NamedBytes(file.name, file.data, unknown(file)) for file in message.engine_files),
+        state_id=message.state_id,
         format=version,
         unknown_fields=unknown(message),
     )

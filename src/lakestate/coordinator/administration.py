@@ -70,6 +70,7 @@ class JobAdministration:
             watermark_us=watermark_us,
             status=status,
             operators=operators,
+            state_id=claim.state_id,
         )
         outcome = publish_epoch(self._job, claim, manifest, self._backend.ambient)
         record = require_published(outcome, self._job, epoch).record

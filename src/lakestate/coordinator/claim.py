@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from lakestate.ambient import Ambient
-from lakestate.errors import FencedError, OutcomeUnknownError
+from lakestate.errors import CorruptionError, FencedError, OutcomeUnknownError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.paths import FENCE
 from lakestate.protocol.publication import Fenced, decide_to_publish
@@ -22,13 +24,24 @@ def claim_generation(job: JobObjects, ambient: Ambient) -> GenerationRecord:
         if fence is not None and fence.record.claim_id == claim_id:
             return fence.record
         generation = FIRST_GENERATION if fence is None else fence.record.generation.next()
-        claim = GenerationRecord(job.job_id, generation, claim_id, ambient.now_ms())
+        state_id = _first_state_id(job, ambient) if fence is None else fence.record.state_id
+        claim = GenerationRecord(job.job_id, generation, claim_id, ambient.now_ms(), state_id)
         try:
             if job.swap(FENCE, claim, fence):
                 return claim
         except OutcomeUnknownError:
             # The claim id decides: if the fence carries it, our write succeeded.
             continue
+
+
+def _first_state_id(job: JobObjects, ambient: Ambient) -> str:
+    """A new identity, unless there are epochs: then only the fence is lost, and the state keeps its own."""
+    for epoch in reversed(job.list_epochs()):
+        with suppress(CorruptionError):
+            record = job.read_epoch(epoch)
+            if record is not None:
+                return job.read_manifest(record).state_id
+    return ambient.new_id()
 
 
 def check_fence(job: JobObjects, claim: GenerationRecord) -> None:

@@ -41,6 +41,8 @@ class EpochPlan:
     processing_time_us: int
     then_stop: bool = False
     merges: Merges = field(default_factory=dict)
+    state_id: str = ""
+    """Identifies the state of the job; see `GenerationRecord`."""
 
     def for_subtasks(self) -> EpochPlan:
         """The plan without what only the driver needs, for shipping to every subtask."""

@@ -32,6 +32,7 @@ class EpochPlanner:
         generation: Generation,
         now_ms: int,
         *,
+        state_id: str,
         merges: Merges | None = None,
         then_stop: bool = False,
     ) -> EpochPlan:
@@ -47,6 +48,7 @@ class EpochPlanner:
             processing_time_us=_processing_time_ms(parent, now_ms) * 1000,
             then_stop=then_stop,
             merges=merges or {},
+            state_id=state_id,
         )
 
     def _next_watermark_us(self, parent: Manifest) -> int | None:

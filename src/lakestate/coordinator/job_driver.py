@@ -166,6 +166,7 @@ class JobDriver:
             self.parent,
             self.claim.generation,
             self._ambient.now_ms(),
+            state_id=self.claim.state_id,
             merges=None if self._upkeep is None else self._upkeep.merges(),
             then_stop=then_stop,
         )
@@ -265,6 +266,7 @@ class JobDriver:
             sources=result.sources,
             sinks=_pre_commits(result),
             engine_files=result.engine_files,
+            state_id=self.claim.state_id,
         )
 
     def _publish(self, manifest: Manifest) -> CommitPermit | None:

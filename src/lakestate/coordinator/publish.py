@@ -47,6 +47,12 @@ def publish_epoch(
             found=manifest.generation,
             expected=claim.generation,
         )
+    if manifest.state_id != claim.state_id:
+        raise InvalidInputError(
+            "a manifest carries the identity of the state that its driver has claimed",
+            found=repr(manifest.state_id),
+            expected=repr(claim.state_id),
+        )
     ref = job.create_new(
         lambda attempt: job.paths.manifest(manifest.epoch, attempt),
         encode_manifest(manifest),

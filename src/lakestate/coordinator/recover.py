@@ -52,9 +52,10 @@ def recover_job(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | No
         case StartFresh():
             return None
         case Resume(record):
-            return RecoveredEpoch(record, manifests[record.epoch], None)
+            return _require_same_state(job, claim, RecoveredEpoch(record, manifests[record.epoch], None))
         case ReplayCommit(permit):
-            return RecoveredEpoch(permit.record, manifests[permit.epoch], permit)
+            found = RecoveredEpoch(permit.record, manifests[permit.epoch], permit)
+            return _require_same_state(job, claim, found)
         case Refuse():
             # What looks damaged to a fenced driver may only have been collected by its successor.
             check_fence(job, claim)
@@ -105,6 +106,21 @@ def _is_committed(job: JobObjects, record: EpochRecord) -> bool:
         # Committing again is harmless; trusting a damaged marker is not.
         return False
     return marker == CommittedRecord(job.job_id, record.epoch, record.generation, record.manifest)
+
+
+def _require_same_state(job: JobObjects, claim: GenerationRecord, found: RecoveredEpoch) -> RecoveredEpoch:
+    """The epoch, if it belongs to the state that was claimed: sinks know their files by its identity."""
+    if found.manifest.state_id != claim.state_id:
+        check_fence(job, claim)
+        raise CorruptionError(
+            "the fence and the newest epoch belong to different lives of this job",
+            object_name=job.url_of(FENCE),
+            found=f"state {claim.state_id or 'without id'}",
+            expected=f"state {found.manifest.state_id or 'without id'}, like epoch {found.record.epoch}",
+            action="restore the fence that belongs to the epochs; if it is lost, delete it: the next start "
+            "takes the identity of the newest epoch",
+        )
+    return found
 
 
 def _damage_in(error: CorruptionError) -> Damaged:

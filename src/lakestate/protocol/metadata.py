@@ -217,6 +217,8 @@ class Manifest:
     sources: tuple[SourceOffsets, ...] = ()
     sinks: tuple[SinkPreCommit, ...] = ()
     engine_files: tuple[NamedBytes, ...] = ()
+    state_id: str = ""
+    """As in the fence, which can therefore be rebuilt; see `GenerationRecord`."""
     format: FormatVersion = field(default_factory=FormatVersion)
     unknown_fields: bytes = b""
 

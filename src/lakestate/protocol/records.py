@@ -7,7 +7,7 @@ place is detected and reported by name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Self
 
 from lakestate.errors import CorruptionError, IncompatibleStateError, LakestateError, MisplacedObjectError
@@ -28,7 +28,9 @@ class Record:
     def encode(self) -> bytes:
         """The record as canonical JSON with its own checksum, on one line."""
         body = {"record": self.kind, "format": RECORD_FORMAT}
-        body |= {item.name: _json_value(getattr(self, item.name)) for item in fields(self)}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        left_out = {item.name for item in fields(self) if values[item.name] == item.default}
+        body |= {name: _json_value(value) for name, value in values.items() if name not in left_out}
         return seal(body)
 
     @classmethod
@@ -57,7 +59,8 @@ class Record:
 
     @classmethod
     def _from_body(cls, body: dict[str, Any], object_name: str) -> Self:
-        values = {item.name: body.get(item.name) for item in fields(cls)}
+        defaults = {item.name: None if item.default is MISSING else item.default for item in fields(cls)}
+        values = {name: body.get(name, default) for name, default in defaults.items()}
         try:
             record = cls(**{name: _field_value(name, value) for name, value in values.items()})
         except (LakestateError, TypeError, ValueError, KeyError) as cause:
@@ -75,6 +78,9 @@ class GenerationRecord(Record):
     generation: Generation
     claim_id: str
     claimed_at_ms: int
+    state_id: str = ""
+    """Identifies the state of the job from its first claim on. A job that is deleted and started again
+    under the same name has another one. Empty for a job that is older than this field."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,8 @@ class TaskInfo:
     subtask_index: int = 0
     parallelism: int = 1
     generation: Generation = FIRST_GENERATION
+    state_id: str = ""
+    """Identifies the state of the job; see `GenerationRecord`."""
 
     def __post_init__(self) -> None:
         require_name("job", self.job_id)

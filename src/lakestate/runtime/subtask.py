@@ -110,7 +110,9 @@ class SubtaskRun:
 
     def _load_tables(self, step: Step) -> TableManager:
         plan = self._plan
-        task = TaskInfo(plan.job_id, step.step_id, self._index, self._stage.parallelism, plan.generation)
+        task = TaskInfo(
+            plan.job_id, step.step_id, self._index, self._stage.parallelism, plan.generation, plan.state_id
+        )
         manager = TableManager.load(
             task,
             step.tables(),

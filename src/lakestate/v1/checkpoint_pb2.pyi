@@ -299,6 +299,7 @@ class Manifest(_message.Message):
     SOURCES_FIELD_NUMBER: _builtins.int
     SINKS_FIELD_NUMBER: _builtins.int
     ENGINE_FILES_FIELD_NUMBER: _builtins.int
+    STATE_ID_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     epoch: _builtins.int
     generation: _builtins.int
@@ -308,6 +309,10 @@ class Manifest(_message.Message):
     status: Global___CompletionStatus.ValueType
     min_epoch: _builtins.int
     watermark_us: _builtins.int
+    state_id: _builtins.str
+    """As in the fence; empty for a job that is older than this field. SubtaskCheckpointMetadata has other
+    fields at 15 and 16: one taken for the other must still decode far enough to tell its kind.
+    """
     @_builtins.property
     def format(self) -> _files_pb2.FormatVersion: ...
     @_builtins.property
@@ -335,10 +340,11 @@ class Manifest(_message.Message):
         sources: _abc.Iterable[Global___SourceOffsets] | None = ...,
         sinks: _abc.Iterable[Global___SinkPreCommit] | None = ...,
         engine_files: _abc.Iterable[Global___NamedBytes] | None = ...,
+        state_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "format", b"format", "parent", b"parent", "watermark_us", b"watermark_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "engine_files", b"engine_files", "epoch", b"epoch", "finished_ms", b"finished_ms", "format", b"format", "generation", b"generation", "job_id", b"job_id", "min_epoch", b"min_epoch", "operators", b"operators", "parent", b"parent", "sinks", b"sinks", "sources", b"sources", "started_ms", b"started_ms", "status", b"status", "watermark_us", b"watermark_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "engine_files", b"engine_files", "epoch", b"epoch", "finished_ms", b"finished_ms", "format", b"format", "generation", b"generation", "job_id", b"job_id", "min_epoch", b"min_epoch", "operators", b"operators", "parent", b"parent", "sinks", b"sinks", "sources", b"sources", "started_ms", b"started_ms", "state_id", b"state_id", "status", b"status", "watermark_us", b"watermark_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__parent: _TypeAlias = _typing.Literal["parent"]  # noqa: Y015
     _WhichOneofArgType__parent: _TypeAlias = _typing.Literal["_parent", b"_parent"]  # noqa: Y015

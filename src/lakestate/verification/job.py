@@ -180,7 +180,7 @@ class _Verification:
                 for data in decode_pre_commits(pre_commit.data, record.manifest.path)
             ]
             is_committed = self._objects.is_marked_committed(epoch)
-            task = TaskInfo(self._objects.job_id, sink_id)
+            task = TaskInfo(self._objects.job_id, sink_id, state_id=manifest.state_id)
             output = SinkOutput.load(
                 task, files, self._backend, epoch, pre_commits, is_committed=is_committed
             )
@@ -191,7 +191,7 @@ class _Verification:
             return ([_unreadable(error, files.url)] if self._audit.is_clean else []), []
         try:
             findings = list(output.findings())
-            return findings, list(output.dangling_output(self._objects.job_id))
+            return findings, list(output.dangling_output())
         except STATE_ERRORS as error:
             return [_unreadable(error, files.url)], []
 

@@ -40,7 +40,7 @@ _HIDDEN = "hidden file"
 class SinkOutput:
     """A sink's output as the newest epoch left it."""
 
-    sink_id: str
+    task: TaskInfo
     sink: FileSink
     epoch: Epoch
     open_files: tuple[OpenFile, ...]
@@ -65,7 +65,12 @@ class SinkOutput:
         for record in records:
             state.writer_state(record)
         decoded = tuple(PreCommit.decode(data) for data in pre_commits)
-        return cls(task.operator_id, sink, epoch, records, decoded, is_committed)
+        return cls(task, sink, epoch, records, decoded, is_committed)
+
+    @property
+    def sink_id(self) -> str:
+        """The sink."""
+        return self.task.operator_id
 
     def findings(self) -> Iterator[Finding]:
         """Output that is missing or changed."""
@@ -75,9 +80,9 @@ class SinkOutput:
         for file in () if self.is_committed else finished:
             yield from self._finished_findings(file)
 
-    def dangling_output(self, job_id: str) -> Iterator[DanglingOutput]:
+    def dangling_output(self) -> Iterator[DanglingOutput]:
         """Unfinished output of this sink that the newest epoch does not refer to."""
-        fingerprint = sink_fingerprint(job_id, self.sink_id)
+        fingerprint = sink_fingerprint(self.task.job_id, self.sink_id, self.task.state_id)
         used = {(record.path, _token(record.resume_point)) for record in self.open_files}
         for pre_commit in self.pre_commits:
             used |= {(file.path, _token_of(file)) for file in pre_commit.finished}

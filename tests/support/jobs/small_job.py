@@ -111,6 +111,7 @@ class SmallJob:
             min_epoch=Epoch(1),
             operators=(OperatorEntry("op", 1, (entry,)),),
             sinks=(SinkPreCommit("out", file.path.encode()),),
+            state_id=self.claim.state_id,
         )
 
     def publish(self, manifest: Manifest) -> Published | Superseded | Fenced | Collected:

@@ -115,11 +115,12 @@ class SinkJob:
     published: Published = field(default_factory=Published)
     ambient: SteppingAmbient = field(default_factory=lambda: SteppingAmbient("id"))
     failures: int = 0
+    state_id: str = ""
 
     def attempt(self, subtask: int, epoch: int | None = None) -> Attempt:
         """Begin: restore."""
         epoch = self.published.epoch + 1 if epoch is None else epoch
-        task = TaskInfo(JOB, SINK, subtask, self.parallelism)
+        task = TaskInfo(JOB, SINK, subtask, self.parallelism, state_id=self.state_id)
         view = DictView(self._owned(subtask))
         context = SinkContext(
             task=task,

@@ -13,6 +13,7 @@ from tests.support.storage.store_faults import faults_on, flip_bit
 from lakestate.coordinator.claim import check_fence, claim_generation
 from lakestate.errors import CorruptionError, FencedError, InvalidInputError
 from lakestate.job.objects import JobObjects
+from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.values import Generation
 from lakestate.storage import ObjectStore
 from lakestate.testing.faults import Fault, FaultyStore, Operation
@@ -24,15 +25,16 @@ class TestClaiming:
         count = 8
         barrier = Barrier(count)
 
-        def claim(_: int) -> Generation:
+        def claim(_: int) -> GenerationRecord:
             barrier.wait()
-            return claim_generation(JobObjects(store, "job"), SteppingAmbient(uuid.uuid4().hex)).generation
+            return claim_generation(JobObjects(store, "job"), SteppingAmbient(uuid.uuid4().hex))
 
         with ThreadPoolExecutor(count) as pool:
             claimed = list(pool.map(claim, range(count)))
         fence = JobObjects(store, "job").read_fence()
-        assert sorted(claimed) == list(range(1, count + 1))
+        assert sorted(each.generation for each in claimed) == list(range(1, count + 1))
         assert fence is not None
+        assert {each.state_id for each in claimed} == {fence.record.state_id}
         assert fence.record.generation == count
 
     def test_a_claim_fences_the_driver_before(self, store: ObjectStore) -> None:
@@ -51,6 +53,46 @@ class TestClaiming:
         second.start()
         assert (first.claim.generation, second.claim.generation) == (1, 2)
         check_fence(second.job, second.claim)
+
+    def test_the_first_claim_gives_the_state_an_identity_that_later_ones_keep(
+        self, store: ObjectStore
+    ) -> None:
+        first = started_job(store, "a")
+        first.run_epoch()
+        second = started_job(store, "b")
+        assert first.claim.state_id
+        assert second.parent is not None
+        assert {second.claim.state_id, second.parent.state_id} == {first.claim.state_id}
+
+    def test_a_job_that_was_deleted_and_started_again_has_another_identity(self, store: ObjectStore) -> None:
+        first = started_job(store, "a")
+        first.run_epoch()
+        store.delete_many([info.path for info in store.list()])
+        assert started_job(store, "b").claim.state_id not in ("", first.claim.state_id)
+
+    def test_a_job_without_an_identity_keeps_having_none(self, store: ObjectStore) -> None:
+        record = GenerationRecord("job", Generation(4), "old", 1)
+        assert b"state_id" not in record.encode()
+        store.put("job/generation.json", record.encode())
+        job = started_job(store)
+        job.run_epoch()
+        assert (job.claim.generation, job.claim.state_id) == (5, "")
+
+    def test_a_lost_fence_is_replaced_by_one_with_the_identity_of_the_epochs(
+        self, store: ObjectStore
+    ) -> None:
+        first = started_job(store, "a")
+        first.run_epoch()
+        store.delete_many(["job/generation.json"])
+        assert started_job(store, "b").claim.state_id == first.claim.state_id
+
+    def test_a_fence_of_another_life_of_the_job_is_refused(self, store: ObjectStore) -> None:
+        first = started_job(store, "a")
+        first.run_epoch()
+        foreign = GenerationRecord("job", Generation(7), "x", 1, "another")
+        store.put("job/generation.json", foreign.encode())
+        with pytest.raises(CorruptionError, match=r"different lives of this job.*found state another"):
+            started_job(store, "b")
 
     def test_a_bad_job_name_is_refused_before_anything_is_written(self, store: ObjectStore) -> None:
         for name in ("a/b", "..", "a\n", "x" * 500):

@@ -29,7 +29,7 @@ def parent(epoch: int, *sources: SourceOffsets, watermark_us: int | None = None)
 
 
 def test_the_first_epoch_has_no_parent_and_no_watermark() -> None:
-    assert PLANNER.plan(None, GENERATION, 50) == EpochPlan(
+    assert PLANNER.plan(None, GENERATION, 50, state_id="s") == EpochPlan(
         job_id="job",
         epoch=Epoch(1),
         generation=GENERATION,
@@ -37,12 +37,13 @@ def test_the_first_epoch_has_no_parent_and_no_watermark() -> None:
         watermark_us=None,
         min_epoch=Epoch(1),
         processing_time_us=50_000,
+        state_id="s",
     )
 
 
 def test_an_epoch_follows_its_parent() -> None:
     newest = parent(7, SourceOffsets("clicks", "{}", 30), SourceOffsets("views", "{}", 20), watermark_us=10)
-    assert PLANNER.plan(newest, GENERATION, 2_000, then_stop=True) == EpochPlan(
+    assert PLANNER.plan(newest, GENERATION, 2_000, state_id="s", then_stop=True) == EpochPlan(
         job_id="job",
         epoch=next_epoch(newest),
         generation=GENERATION,
@@ -51,14 +52,15 @@ def test_an_epoch_follows_its_parent() -> None:
         min_epoch=Epoch(6),
         processing_time_us=2_000_000,
         then_stop=True,
+        state_id="s",
     )
 
 
 @pytest.mark.parametrize(("now_ms", "planned_ms"), [(999, 1_000), (1_000, 1_000), (1_001, 1_001)])
 def test_the_time_of_day_never_decreases(now_ms: int, planned_ms: int) -> None:
-    assert PLANNER.plan(parent(1), GENERATION, now_ms).processing_time_us == planned_ms * 1000
+    assert PLANNER.plan(parent(1), GENERATION, now_ms, state_id="s").processing_time_us == planned_ms * 1000
 
 
 def test_a_source_that_has_no_event_time_yet_holds_the_watermark() -> None:
     newest = parent(2, SourceOffsets("clicks", "{}", 30), watermark_us=10)
-    assert PLANNER.plan(newest, GENERATION, 0).watermark_us == 10
+    assert PLANNER.plan(newest, GENERATION, 0, state_id="s").watermark_us == 10

@@ -190,7 +190,7 @@ class TestLostAnswers:
         publish = self.publishing(store, faults_on(Operation.CREATE, "job/checkpoints/1/manifest.pb", fault))
         outcome = publish()
         assert isinstance(outcome, Published)
-        assert outcome.permit.manifest.path == "checkpoints/1/manifest.a-4.pb"
+        assert outcome.permit.manifest.path == "checkpoints/1/manifest.a-5.pb"
         restored(JobObjects(store, "job"), Epoch(1))
 
     @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])

@@ -38,7 +38,7 @@ class TestRetaining:
         assert driver.job.list_epochs() == [5, 6]
         # Epoch 5 carries the files of 4 and 3.
         assert [info.path for info in store.list("job/checkpoints/") if info.path.endswith(".parquet")] == [
-            f"job/checkpoints/{epoch}/operator-op/users-0-a-{3 * epoch - 1}.parquet" for epoch in (3, 4, 5, 6)
+            f"job/checkpoints/{epoch}/operator-op/users-0-a-{3 * epoch}.parquet" for epoch in (3, 4, 5, 6)
         ]
         check_promises(store)
 

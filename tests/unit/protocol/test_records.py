@@ -52,6 +52,14 @@ def test_a_record_comes_back_as_it_was_written(record: Record) -> None:
     assert decoded(record, record.encode()) == record
 
 
+def test_a_fence_without_the_identity_of_its_state_is_as_it_was_before_there_was_one() -> None:
+    fence = GenerationRecord("job", Generation(3), "a1b2", 1_700_000_000_000, "4f1c")
+    assert decoded(fence, fence.encode()) == fence
+    assert b"state_id" not in dataclasses.replace(fence, state_id="").encode()
+    with pytest.raises(CorruptionError, match="malformed generation"):
+        decoded(fence, sealed(body_of(fence) | {"state_id": 5}))
+
+
 @EACH
 def test_a_record_is_one_line_of_json_that_says_what_it_is(record: Record) -> None:
     text = record.encode().decode("ascii")

@@ -20,15 +20,20 @@ from lakestate.tables.hashing.routing import routing_keys
 _AFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-def sink_fingerprint(job_id: str, sink_id: str) -> str:
-    """Twelve hexadecimal digits that identify a sink of a job.
+def sink_fingerprint(job_id: str, sink_id: str, state_id: str) -> str:
+    """Twelve hexadecimal digits that identify a sink of a job, and the state that the job continues.
 
-    >>> len(sink_fingerprint("job", "out"))
+    Two jobs of one name with different checkpoints have different ones, and so has a job that was deleted
+    and started again. `state_id` is empty for a job that has none; see `GenerationRecord`.
+
+    >>> len(sink_fingerprint("job", "out", "4f1c"))
     12
-    >>> sink_fingerprint("job", "out") == sink_fingerprint("job", "other")
+    >>> sink_fingerprint("job", "out", "4f1c") == sink_fingerprint("job", "out", "77b0")
     False
     """
-    return hashlib.blake2b(f"{job_id}/{sink_id}".encode(), digest_size=6).hexdigest()
+    # No id contains a slash, so different ids never make the same text.
+    parts = [job_id, sink_id, state_id] if state_id else [job_id, sink_id]
+    return hashlib.blake2b("/".join(parts).encode(), digest_size=6).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ class FileSinkWriter:
         self._partitioning.check(context.schema, context.event_time)
         self._schema = sink.file_schema(context.schema, context.event_time)
         self._format = sink.format_key(self._schema)
-        self._fingerprint = sink_fingerprint(context.task.job_id, context.sink_id or context.task.operator_id)
+        task = context.task
+        self._fingerprint = sink_fingerprint(task.job_id, context.sink_id or task.operator_id, task.state_id)
         self._destinations = sink.destinations(context.ambient.new_id())
         self._state = OpenFiles(context.tables.keyed(OPEN_FILES))
         self._idle: dict[str, OpenFile] = {}

@@ -43,6 +43,8 @@ class WrittenPartition(msgspec.Struct, frozen=True):
     writer: str
     parent: EpochId | None
     """The epoch that the task continued from."""
+    state_id: str
+    """Of the state that the task's files are named after."""
     report: bytes | None = None
     """None if the batch was already published, so that nothing was written."""
     latest_us: int | None = None
@@ -81,7 +83,8 @@ def commit_batch(job: OpenedJob, written: Sequence[WrittenPartition], batch_id: 
         driver.start()
         if _has_batch(driver.parent, batch, job.state):
             return
-        if {part.parent for part in written} != {epoch_id(driver.parent)}:
+        continued = {(part.parent, part.state_id) for part in written}
+        if continued != {(epoch_id(driver.parent), driver.claim.state_id)}:
             raise _overtaken_error(job, driver.parent)
         outcome = driver.run_epoch(driver.next_epoch(), lambda plan: _result(job, plan, written, batch))
         if not isinstance(outcome, EpochFinished) and not _has_batch(driver.parent, batch, job.state):

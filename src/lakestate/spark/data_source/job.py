@@ -15,6 +15,7 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.compact import compact_subtask
 from lakestate.coordinator.epoch_plan import EpochPlan, SubtaskReport, decode_pre_commits
 from lakestate.coordinator.epoch_planner import EpochPlanner
@@ -122,13 +123,25 @@ class OpenedJob:
         return None if checkpoint is None else open_store(checkpoint)
 
     def plan_batch(self) -> BatchPlan:
-        """Plan the epoch after the newest. Only the driver that publishes it claims the job."""
+        """Plan the epoch after the newest. Only the driver that publishes it claims the job.
+
+        The first epoch is an exception: the names of its files contain the identity of the state, which
+        the first claim creates. There is no earlier epoch whose driver this claim could disturb.
+        """
         parent = self.newest()
         generation = FIRST_GENERATION if parent is None else parent.generation
-        plan = self._planner.plan(parent, generation, self.backend.ambient.now_ms())
+        state_id = self._new_state_id() if parent is None else parent.state_id
+        now_ms = self.backend.ambient.now_ms()
+        plan = self._planner.plan(parent, generation, now_ms, state_id=state_id)
         if parent is not None:
             plan = replace(plan, parent=drop_idle_writers(parent))
         return BatchPlan(plan.for_subtasks(), None if parent is None else BatchPosition.from_manifest(parent))
+
+    def _new_state_id(self) -> str:
+        objects = self.backend.objects(self.job_id)
+        fence = objects.read_fence()
+        claim = claim_generation(objects, self.backend.ambient) if fence is None else fence.record
+        return claim.state_id
 
     @property
     def timed_sources(self) -> tuple[str, ...]:

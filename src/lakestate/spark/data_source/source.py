@@ -130,15 +130,15 @@ class BatchWriter(DataSourceStreamArrowWriter):
         assert self._plan is not None, "a writer is planned when it is pickled"
         job, plan = self._job.open(), self._plan
         partition, batch = _current_task()
-        parent = epoch_id(plan.epoch.parent)
+        parent, state_id = epoch_id(plan.epoch.parent), plan.epoch.state_id
         name = writer_name(partition)
         if is_published(plan.reached, batch, job.state):
             skipped = sum(rows.num_rows for rows in iterator)
-            return WrittenMessage(WrittenPartition(batch, name, parent, rows=skipped).encode())
+            return WrittenMessage(WrittenPartition(batch, name, parent, state_id, rows=skipped).encode())
         latest = LatestTime(job.options.event_time)
         report = job.run_writer(name, plan.epoch, latest.watch(iterator))
         rows = sum(step.rows_in for step in report.metrics.values())
-        done = WrittenPartition(batch, name, parent, report.encode(), latest.latest_us, rows)
+        done = WrittenPartition(batch, name, parent, state_id, report.encode(), latest.latest_us, rows)
         return WrittenMessage(done.encode())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

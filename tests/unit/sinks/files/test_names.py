@@ -9,7 +9,12 @@ from lakestate.sinks.files.names import FileNaming, epoch_begun, owned_file_id, 
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 
-TAG = sink_fingerprint("job", "out")
+TAG = sink_fingerprint("job", "out", "state")
+
+
+def test_the_fingerprint_of_a_job_without_an_identity_is_that_of_its_existing_files() -> None:
+    assert sink_fingerprint("job", "out", "") == "d3b33dcd8bfa"
+    assert len({sink_fingerprint("job", "out", state_id) for state_id in ("", "a", "b")}) == 3
 
 
 @pytest.mark.parametrize("parallelism", [1, 3, 64])
@@ -24,7 +29,7 @@ def test_a_name_says_when_its_file_was_begun_and_by_which_sink() -> None:
     assert name == f"events-{TAG}-0000000012-00003-f00-v2.json.gz"
     assert epoch_begun(f"country=DE/{name}", TAG) == Epoch(12)
     assert epoch_begun(f"{name}.attempt", TAG) == Epoch(12)
-    assert epoch_begun(name, sink_fingerprint("job", "other")) is None
+    assert epoch_begun(name, sink_fingerprint("job", "other", "state")) is None
     assert epoch_begun(f"{name}/000", TAG) is None
 
 

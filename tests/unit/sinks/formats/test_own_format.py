@@ -95,7 +95,7 @@ def check_files(files: dict[str, bytes], epochs: int = EPOCHS) -> None:
     assert sorted(row["row"] for rows in found.values() for row in rows) == expected_rows(
         ROWS, epochs, PARALLELISM
     )
-    fingerprint = sink_fingerprint(JOB, SINK)
+    fingerprint = sink_fingerprint(JOB, SINK, "")
     for path, rows in found.items():
         country = ["DE", "FR"][rows[0]["row"] % 2]
         assert re.fullmatch(rf"country={country}/part-{fingerprint}-\d+-\d+-[\w-]+\.packed", path)

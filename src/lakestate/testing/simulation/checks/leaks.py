@@ -52,7 +52,7 @@ def check_uploads(world: World) -> None:
         left = {each.upload.path for each in sink.store.uploads.list_dangling()}
         if FOREIGN not in left:
             world.fail(Promise.FOREIGN_UNTOUCHED, f"the upload of {FOREIGN}")
-        fingerprint = sink_fingerprint(JOB_ID, sink_id)
+        fingerprint = sink_fingerprint(JOB_ID, sink_id, newest.manifest.state_id)
         for path in sorted(left - finished):
             begun = epoch_begun(path, fingerprint)
             if begun is not None and begun <= newest.manifest.epoch:
