@@ -144,16 +144,13 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
 
     def _files_for(self, rows: pa.Schema, event_time: str | None) -> IcebergFiles:
         """The data files for rows of a stream. Refuses rows that do not fit into the table."""
-        is_dropped = self.drop_event_time and event_time is not None
-        if is_dropped and event_time in {PartitionTerm.of(term).column for term in self.partition_by}:
-            raise _partitioned_by_dropped_error(self.table, event_time, self.partition_by)
-        written = without_columns(rows, {event_time}) if is_dropped else rows
+        dropped = {event_time} if self.drop_event_time and event_time is not None else set()
+        _check_partitions(self.table, dropped, [PartitionTerm.of(term).column for term in self.partition_by])
+        written = without_columns(rows, dropped)
         if not len(written):
             raise InvalidInputError("no column is left to write", object_name=self.table, found=rows.names)
         files = self.files(self._load_or_create_table(written), written, event_time)
-        if is_dropped and event_time in {each.column for each in files.facts.fields}:
-            found = [f"{each.transform}({each.column})" for each in files.facts.fields]
-            raise _partitioned_by_dropped_error(self.table, event_time, found)
+        _check_partitions(self.table, dropped, [each.column for each in files.facts.fields])
         return files
 
     @property
@@ -176,13 +173,11 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
         )
 
 
-def _partitioned_by_dropped_error(
-    table: str, event_time: str | None, found: Sequence[str]
-) -> InvalidInputError:
+def _check_partitions(table: str, dropped: set[str], columns: Sequence[str | None]) -> None:
     """A partition follows from a column of the table, so a column that is left out would make it null."""
-    return InvalidInputError(
-        "a table is partitioned by the event-time column, which drop_event_time leaves out",
-        object_name=f"{table}, column {event_time}",
-        found=", ".join(found),
-        action="keep the column, or partition by a copy of it under another name",
-    )
+    for column in dropped.intersection(columns):
+        raise InvalidInputError(
+            "a table is partitioned by the event-time column, which drop_event_time leaves out",
+            object_name=f"{table}, column {column}",
+            action="keep the column, or partition by a copy of it under another name",
+        )
