@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         OutcomeUnknownError,
         StorageUnavailableError,
     )
+    from lakestate.observability.file_events import FileEvent, FileEventKind
+    from lakestate.observability.listeners import FileListener
     from lakestate.observability.progress import EpochListener, EpochProgress
     from lakestate.observability.progress_line import ProgressLine
     from lakestate.observability.prometheus import PrometheusMetrics
@@ -80,7 +82,10 @@ _MODULES = {
     "EpochListener": "lakestate.observability.progress",
     "EpochProgress": "lakestate.observability.progress",
     "FencedError": "lakestate.errors",
+    "FileEvent": "lakestate.observability.file_events",
+    "FileEventKind": "lakestate.observability.file_events",
     "FileFormat": "lakestate.sinks.formats.format",
+    "FileListener": "lakestate.observability.listeners",
     "FileSink": "lakestate.sinks.files.sink",
     "Generation": "lakestate.protocol.values",
     "GlobalKeyedTable": "lakestate.tables.global_keyed.table",
@@ -147,7 +152,10 @@ __all__ = [
     "EpochListener",
     "EpochProgress",
     "FencedError",
+    "FileEvent",
+    "FileEventKind",
     "FileFormat",
+    "FileListener",
     "FileSink",
     "Generation",
     "GlobalKeyedTable",

@@ -276,8 +276,8 @@ def let_the_oldest_win(patch: Patch) -> None:
 def commit_one_sink(patch: Patch) -> None:
     real = job_driver.commit_epoch
 
-    def commit_first(job: Any, claim: Any, permit: Any, manifest: Any, committers: Any) -> None:
-        real(job, claim, permit, replace(manifest, sinks=manifest.sinks[:1]), committers)
+    def commit_first(job: Any, claim: Any, permit: Any, manifest: Any, *more: Any) -> None:
+        real(job, claim, permit, replace(manifest, sinks=manifest.sinks[:1]), *more)
 
     patch.setattr(job_driver, "commit_epoch", commit_first)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
+from lakestate.observability.file_events import FileEvent
 from lakestate.observability.progress import StepMetrics
 from lakestate.protocol.metadata import Manifest, NamedBytes, SourceOffsets
 from lakestate.protocol.values import Epoch, Generation
@@ -62,6 +63,7 @@ class SubtaskReport:
     restore_ms: float = 0.0
     process_ms: float = 0.0
     checkpoint_ms: float = 0.0
+    file_events: tuple[FileEvent, ...] = ()
 
     def encode(self) -> bytes:
         """The report as MessagePack."""
@@ -89,6 +91,11 @@ class EpochResult:
     """What the engine needs to continue after this epoch."""
     rows: Mapping[str, int] = field(default_factory=dict)
     late_rows: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def file_events(self) -> list[FileEvent]:
+        """What happened to output files, subtask by subtask."""
+        return [event for report in self.reports for event in report.file_events]
 
     @property
     def checkpoints(self) -> list[SubtaskCheckpoint]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from lakestate.coordinator.epoch_plan import EpochResult, SubtaskReport
+from lakestate.observability.file_events import FILE_EVENTS_KEPT, FileEvent, sum_by_sink
 from lakestate.observability.progress import EpochProgress, StepMetrics
 from lakestate.protocol.metadata import Manifest
 
@@ -15,6 +16,7 @@ def summarise_epoch(
     durations_ms: Mapping[str, float],
     now_ms: int,
     upkeep_failures: Mapping[str, int],
+    file_events: Sequence[FileEvent] = (),
 ) -> EpochProgress:
     """Summarise an epoch from its manifest and what its subtasks reported."""
     watermark_us = manifest.watermark_us
@@ -35,6 +37,8 @@ def summarise_epoch(
         state=manifest.summary,
         durations_ms={**slowest, **durations_ms},
         upkeep_failures=dict(upkeep_failures),
+        outputs=sum_by_sink(file_events),
+        file_events=tuple(file_events[:FILE_EVENTS_KEPT]),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,6 +33,7 @@ from lakestate.errors import (
     OutcomeUnknownError,
     StorageUnavailableError,
 )
+from lakestate.observability.file_events import FileEvent, TellFileEvents, log_file_events
 from lakestate.observability.progress import EpochProgress
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import CompletionStatus, Manifest, OperatorEntry, SinkPreCommit
@@ -90,7 +91,8 @@ class JobDriver:
 
     `steps` gives the parallelism of every operator and sink: each of their subtasks must report
     exactly once in every epoch. `committers` are those of the sinks, by id. `timed_sources` are
-    the sources with event time: the watermark is the least of theirs.
+    the sources with event time: the watermark is the least of theirs. `tell_files` is called with what
+    happened to output files once their epoch is published, and again when they are committed.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class JobDriver:
         settings: DriverSettings | None = None,
         compactor: Compactor | None = None,
         clean_up: CleanUp = lambda manifest: None,
+        tell_files: TellFileEvents = lambda events: None,
         upkeep_executor: Executor | None = None,
     ) -> None:
         self._backend = backend
@@ -115,6 +118,9 @@ class JobDriver:
         self._planner = EpochPlanner(job_id, self._settings.retention, tuple(timed_sources))
         self._compactor = compactor or self._compact_here
         self._clean_up = clean_up
+        self._tell_listeners = tell_files
+        self._told: list[FileEvent] = []
+        """What was told of the files of this epoch."""
         self._upkeep_executor = upkeep_executor
         self._claim: GenerationRecord | None = None
         self._upkeep: Upkeep | None = None
@@ -199,13 +205,15 @@ class JobDriver:
     def _finish(
         self, plan: EpochPlan, manifest: Manifest, permit: CommitPermit, result: EpochResult, clock: _Clock
     ) -> EpochFinished:
+        self._tell_files(result.file_events)
         self._commit(permit, manifest)
         clock.lap("commit")
         self.parent = manifest
         assert self._upkeep is not None
         self._upkeep.after_epoch(manifest, plan.merges)
         failures = self._upkeep.take_failures()
-        progress = summarise_epoch(manifest, result, clock.laps(), self._ambient.now_ms(), failures)
+        told, self._told = self._told, []
+        progress = summarise_epoch(manifest, result, clock.laps(), self._ambient.now_ms(), failures, told)
         _log.info("%s", progress)
         return EpochFinished(progress)
 
@@ -293,7 +301,12 @@ class JobDriver:
                 assert_never(outcome)
 
     def _commit(self, permit: CommitPermit, manifest: Manifest) -> None:
-        commit_epoch(self._job, self.claim, permit, manifest, self._committers)
+        commit_epoch(self._job, self.claim, permit, manifest, self._committers, self._tell_files)
+
+    def _tell_files(self, events: Sequence[FileEvent]) -> None:
+        log_file_events(events)
+        self._told.extend(events)
+        self._tell_listeners(events)
 
     def _recover(self) -> Manifest | None:
         found = recover_job(self._job, self.claim)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from lakestate.observability.file_events import FileEvent, OutputFiles
 from lakestate.protocol.metadata import CompletionStatus, StateSummary
 
 
@@ -38,6 +39,10 @@ class EpochProgress:
     durations_ms: Mapping[str, float] = field(default_factory=dict)
     upkeep_failures: Mapping[str, int] = field(default_factory=dict)
     """How often clean_up, retention and compaction failed beside the stream since the last epoch."""
+    outputs: Mapping[str, OutputFiles] = field(default_factory=dict)
+    """What happened to output files, by sink."""
+    file_events: tuple[FileEvent, ...] = ()
+    """The same, one by one: at most the first `FILE_EVENTS_KEPT`."""
 
     @property
     def rows_total(self) -> int:
@@ -59,6 +64,7 @@ class EpochProgress:
         )
 
 
+@runtime_checkable
 class EpochListener(Protocol):
     """Called on the driver for every finished epoch, after its commit."""
 

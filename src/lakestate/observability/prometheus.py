@@ -6,9 +6,10 @@ One object serves all pipelines of a process: every metric has the job as a labe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from lakestate.errors import MissingExtraError
+from lakestate.observability.file_events import FileEvent, FileEventKind
 from lakestate.observability.progress import EpochProgress
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ STEP_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60
 
 
 class PrometheusMetrics:
-    """An `EpochListener` for monitoring: `pipeline.start(listeners=[PrometheusMetrics()])`.
+    """A listener for monitoring: `pipeline.start(listeners=[PrometheusMetrics()])`.
 
     The default registry is the one that `prometheus_client.start_http_server(8000)` serves.
 
@@ -50,6 +51,12 @@ class PrometheusMetrics:
         self._rows_out = counter("operator_rows_out", "Rows yielded by an operator.", "operator")
         self._bytes_written = counter("operator_bytes_written", "Bytes of state written.", "operator")
         self._files_written = counter("operator_files_written", "Files of state written.", "operator")
+        self._opened = counter("output_files_opened", "Output files opened.", "sink")
+        self._rolled = counter("output_files_rolled", "Output files rolled.", "sink", "reason")
+        self._finished = counter("output_files_finished", "Output files finished.", "sink")
+        self._committed = counter("output_files_committed", "Output files made visible.", "sink")
+        self._rows_committed = counter("output_rows", "Rows in files made visible.", "sink")
+        self._bytes_committed = counter("output_bytes", "Bytes of files made visible.", "sink")
         self._upkeep_failures = counter("upkeep_failures", "Steps of upkeep that failed.", "step")
         self._epoch = gauge("epoch", "The newest published epoch.")
         self._state_bytes = gauge("state_bytes", "Bytes of all files that the newest epoch refers to.")
@@ -74,6 +81,23 @@ class PrometheusMetrics:
             self._upkeep_failures.labels(progress.job_id, step).inc(count)
         for step, duration_ms in progress.durations_ms.items():
             self._seconds.labels(progress.job_id, step).observe(duration_ms / 1000)
+
+    def on_file_event(self, event: FileEvent) -> None:
+        """Count an output file."""
+        labels = (event.job_id, event.sink_id)
+        match event.kind:
+            case FileEventKind.OPENED:
+                self._opened.labels(*labels).inc()
+            case FileEventKind.ROLLED:
+                self._rolled.labels(*labels, event.reason).inc()
+            case FileEventKind.FINISHED:
+                self._finished.labels(*labels).inc()
+            case FileEventKind.COMMITTED:
+                self._committed.labels(*labels).inc()
+                self._rows_committed.labels(*labels).inc(event.rows)
+                self._bytes_committed.labels(*labels).inc(event.size_bytes)
+            case _:
+                assert_never(event.kind)
 
     def _count_rows(self, progress: EpochProgress) -> None:
         job = progress.job_id

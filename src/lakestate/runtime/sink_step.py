@@ -10,6 +10,7 @@ import pyarrow as pa
 from lakestate.coordinator.commit import Committer
 from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.errors import InvalidInputError, LakestateError, OperatorError
+from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.metadata import Manifest, SinkPreCommit
 from lakestate.protocol.publication import CommitPermit
 from lakestate.runtime.conform import conform_input
@@ -35,6 +36,7 @@ class SinkStep:
 
     def open(self, scope: StepScope) -> RunningSink:
         """Open a writer that continues from what the tables hold."""
+        events: list[FileEvent] = []
         context = SinkContext(
             task=scope.task,
             epoch=scope.epoch,
@@ -44,14 +46,18 @@ class SinkStep:
             schema=self.schema,
             event_time=self.event_time,
             sink_id=self.sink_id,
+            on_file_event=events.append,
         )
-        return RunningSink(self.sink.writer(context), self.schema, scope)
+        return RunningSink(self.sink.writer(context), self.schema, scope, events)
 
 
 class RunningSink:
     """A sink's writer at work. It takes rows and yields none."""
 
-    def __init__(self, writer: SinkWriter, schema: pa.Schema, scope: StepScope) -> None:
+    def __init__(
+        self, writer: SinkWriter, schema: pa.Schema, scope: StepScope, file_events: Sequence[FileEvent]
+    ) -> None:
+        self.file_events = file_events
         self._writer = writer
         self._schema = schema
         self._scope = scope
@@ -112,12 +118,16 @@ def sink_clean_up(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest]
     return clean_up
 
 
-def sink_committer(sink: Sink) -> Committer:
-    """What the driver calls to commit an epoch of a sink."""
+def sink_committer(sink: Sink, sink_id: str | None = None) -> Committer:
+    """What the driver calls to commit an epoch of a sink.
+
+    `sink_id` is the sink, if it is not the step that wrote for it; see `SinkContext`.
+    """
     committer = sink.committer()
 
-    def commit(permit: CommitPermit, pre_commit: SinkPreCommit) -> None:
+    def commit(permit: CommitPermit, pre_commit: SinkPreCommit) -> Sequence[FileEvent]:
         parts = decode_pre_commits(pre_commit.data, permit.manifest.path)
         committer.commit(permit, parts)
+        return sink.committed_files(permit.job_id, sink_id or pre_commit.sink_id, permit.epoch, parts)
 
     return commit

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lakestate.ambient import Ambient
 from lakestate.errors import InvalidInputError, LakestateError, OperatorError
+from lakestate.observability.file_events import FileEvent
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import Batches, Operator, batches_of, state_tables
 from lakestate.protocol.values import Epoch, TaskInfo
@@ -71,6 +72,11 @@ class RunningStep(Protocol):
 
     def abandon(self) -> None:
         """Called after a failure: release local resources."""
+        ...
+
+    @property
+    def file_events(self) -> Sequence[FileEvent]:
+        """What happened to output files, in order. Read after `finish`."""
         ...
 
 
@@ -153,6 +159,11 @@ class RunningOperator:
 
     def abandon(self) -> None:
         """Do nothing: an operator holds nothing that must be released."""
+
+    @property
+    def file_events(self) -> Sequence[FileEvent]:
+        """None: an operator writes no files."""
+        return ()
 
     @cached_property
     def _needed(self) -> dict[str, pa.Schema]:

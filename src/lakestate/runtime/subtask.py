@@ -95,6 +95,7 @@ class SubtaskRun:
             restore_ms=progress.restore_ms,
             process_ms=progress.process_ms,
             checkpoint_ms=sum(progress.checkpoint_ms),
+            file_events=tuple(event for step in self._steps for event in step.file_events),
         )
 
     def _restore(self) -> None:

@@ -22,6 +22,16 @@ class RollReason(Enum):
     INTERVAL = "interval"
     INACTIVITY = "inactivity"
     PAST_WATERMARK = "past_watermark"
+    PARTS = "parts"
+    """Its upload cannot take many more parts."""
+    OPEN_FILES = "open_files"
+    """The subtask has as many open files as it may have, and this is the oldest."""
+    SCHEMA = "schema"
+    """Rows have other columns now, or the table has another schema or partition spec."""
+    RESCALE = "rescale"
+    """After rescaling, the subtask has a newer file of the same partition."""
+    STOP = "stop"
+    """All files are finished, because the job stops."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ else. Nothing becomes visible to readers before the epoch is published and the d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from lakestate.ambient import Ambient
+from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.contract import Table
@@ -23,6 +24,10 @@ from lakestate.tables.manager import TableManager
 if TYPE_CHECKING:
     from lakestate.sinks.files.sink import FileSink
     from lakestate.sinks.partitioning.partitioner import Partitioning
+
+
+def _tell_nobody(event: FileEvent) -> None:
+    """Take an event of a file that nobody asked for."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class SinkContext:
     """The event-time column of the rows, if the stream has one."""
     sink_id: str | None = None
     """The sink, if it is not the operator itself: several operators may write for one sink."""
+    on_file_event: Callable[[FileEvent], None] = _tell_nobody
+    """Takes what happens to files. It is passed on if this attempt counts and its epoch is published."""
 
 
 class SinkWriter(Protocol):
@@ -104,6 +111,12 @@ class Sink(ABC):
     @abstractmethod
     def committer(self) -> SinkCommitter:
         """The committer, for the driver."""
+
+    def committed_files(
+        self, job_id: str, sink_id: str, epoch: Epoch, pre_commits: Sequence[bytes]
+    ) -> Sequence[FileEvent]:
+        """An event for each file that the commit of an epoch made visible. Does no I/O."""
+        return ()
 
     @property
     def shuffled_partitioning(self) -> Partitioning | None:

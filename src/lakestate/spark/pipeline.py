@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from lakestate.config import StoreConfig, duration_us
 from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import InvalidInputError
-from lakestate.observability.progress import EpochListener
+from lakestate.observability.listeners import Listener, check_listeners, tell_files
 from lakestate.operators.operator import Operator
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.key_ranges import require_parallelism
@@ -178,7 +179,7 @@ class Pipeline:
         self,
         trigger: Mapping[str, Any] | None = None,
         *,
-        listeners: Sequence[EpochListener] = (),
+        listeners: Sequence[Listener] = (),
         drop: Collection[str] = (),
         spark_checkpoint: str | Path | None = None,
     ) -> PipelineQuery:
@@ -190,6 +191,7 @@ class Pipeline:
         runs. They are a cache, rebuilt at every start.
         """
         trigger = _require_trigger(trigger)
+        check_listeners(listeners)
         check_names(self._graph)
         session = self._graph.sources[0].frame.sparkSession
         check_session(session)
@@ -199,7 +201,7 @@ class Pipeline:
         self._check_stored(self._backend.newest_checkpoint(self._job_id), drop)
         pipeline = compile_pipeline(self._graph, schemas, self._parallelism, self._backend)
         check_speculation(session, pipeline)
-        driver = self._driver(pipeline)
+        driver = self._driver(pipeline, listeners)
         directory = SparkDirectory(None if spark_checkpoint is None else Path(spark_checkpoint), self._job_id)
         try:
             parent = driver.start()
@@ -210,7 +212,7 @@ class Pipeline:
             directory.remove()
             raise
 
-    def _driver(self, pipeline: CompiledPipeline) -> JobDriver:
+    def _driver(self, pipeline: CompiledPipeline, listeners: Sequence[Listener]) -> JobDriver:
         return JobDriver(
             self._backend,
             self._job_id,
@@ -220,6 +222,7 @@ class Pipeline:
             settings=self._settings,
             compactor=self._compactor(pipeline.schemas),
             clean_up=sink_clean_up({node.step_id: node.sink for node in self._graph.sinks}, self._job_id),
+            tell_files=partial(tell_files, listeners),
         )
 
     def _compactor(self, schemas: Schemas) -> SparkCompactor | None:

@@ -15,7 +15,8 @@ from pyspark.errors import PySparkException
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult
 from lakestate.coordinator.job_driver import AlreadyPublished, EpochFinished, JobDriver, StartAgain
 from lakestate.errors import IncompatibleStateError, InvalidInputError
-from lakestate.observability.progress import EpochListener, EpochProgress
+from lakestate.observability.listeners import Listener, tell_epoch
+from lakestate.observability.progress import EpochProgress
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.values import Epoch
 from lakestate.spark.checkpoint.directory import SparkDirectory
@@ -42,7 +43,7 @@ class PipelineQuery:
         driver: JobDriver,
         directory: SparkDirectory,
         trigger: Mapping[str, Any],
-        listeners: Sequence[EpochListener],
+        listeners: Sequence[Listener],
     ) -> None:
         self._pipeline = pipeline
         self._driver = driver
@@ -171,8 +172,7 @@ class PipelineQuery:
                 self._starts_again = True
             if isinstance(outcome, EpochFinished):
                 self._last = outcome.progress
-                for listener in self._listeners:
-                    listener.on_epoch(outcome.progress)
+                tell_epoch(self._listeners, outcome.progress)
         finally:
             self._epoch_thread = None
 

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.support.repository import ROOT
+from tests.support.sinks.event_job import EventJob, rows_of
 
-from lakestate.sinks import ParquetSink
+from lakestate.observability.file_events import FileEvent
+from lakestate.observability.listeners import tell_files
+from lakestate.sinks import ParquetSink, Roll
 from lakestate.sinks.formats.json_lines.format import JsonLinesFormat
 from lakestate.sinks.formats.parquet.format import ParquetFormat
+from lakestate.sinks.rolling import RollReason
 
 PAGE = ROOT / "docs" / "sinks.md"
 
@@ -22,6 +29,28 @@ def test_the_sink_that_the_page_shows_can_be_made_and_checked() -> None:
     schema = pa.schema([("country", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("n", pa.int64())])
     sink.check(schema, "ts")
     assert sink.file_schema(schema, "ts").names == ["ts", "n"]
+
+
+def test_the_listener_that_the_page_shows_knows_what_readers_see(tmp_path: Path) -> None:
+    section = PAGE.read_text().split("## Events\n")[1].split("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    job = EventJob(ParquetSink(f"file://{tmp_path}", roll=Roll(interval=None)))
+    for _ in range(2):
+        job.epoch(rows_of("DE", "FR"))
+        job.stop()
+    tell_files([names["visible"]], job.told)
+    assert names["visible"].rows == {file.name: 2 for file in tmp_path.glob("*.parquet")}
+
+
+def test_the_page_names_every_field_and_reason_of_an_event() -> None:
+    section = PAGE.read_text().split("## Events\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `.*$", section, re.MULTILINE)
+    named = {name for row in rows for name in _first_cell(row)}
+    derived = {"finished_epoch", "committed_epoch"}
+    reasons = {reason.value for reason in RollReason}
+    assert named == {each.name for each in fields(FileEvent)} | derived | reasons
 
 
 def test_the_page_names_every_option_of_the_data_source() -> None:

@@ -49,11 +49,14 @@ class ActiveFile:
         writer: BatchBufferingWriter,
         destination: Destination,
         written_ms: int,
+        row_count: int = 0,
     ) -> None:
         self.identity = identity
         self._writer = writer
         self._destination = destination
         self._written_ms = written_ms
+        self.row_count = row_count
+        """Rows so far, in all epochs."""
         self._statistics: FileStatistics | None = None
 
     @property
@@ -72,6 +75,7 @@ class ActiveFile:
     def add(self, rows: pa.RecordBatch, now_ms: int) -> None:
         """Take rows."""
         self._writer.add_batch_data(rows)
+        self.row_count += len(rows)
         self._written_ms = now_ms
         self._destination.accept(self._writer)
 

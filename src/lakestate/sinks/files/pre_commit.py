@@ -84,13 +84,14 @@ class PreCommit(msgspec.Struct, frozen=True):
     """One subtask's part of an epoch.
 
     >>> PreCommit.decode(PreCommit("0123456789ab").encode())
-    PreCommit(fingerprint='0123456789ab', finished=(), open=())
+    PreCommit(fingerprint='0123456789ab', finished=(), open=(), subtask_index=0)
     """
 
     fingerprint: str = msgspec.field(name="tag")
     """Of the sink; see `sink_fingerprint`. Stored as "tag"."""
     finished: tuple[FilePreCommit, ...] = ()
     open: tuple[OpenReference, ...] = ()
+    subtask_index: int = msgspec.field(default=0, name="subtask")
 
     def encode(self) -> bytes:
         """The bytes for the manifest."""

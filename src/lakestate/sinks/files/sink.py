@@ -15,12 +15,16 @@ import pyarrow as pa
 
 from lakestate.config import StoreConfig, size_bytes
 from lakestate.errors import InvalidInputError
+from lakestate.observability.file_events import FileEvent
+from lakestate.protocol.values import Epoch
 from lakestate.sinks.files.committer import FileCommitter
 from lakestate.sinks.files.destination import Destinations
+from lakestate.sinks.files.file_log import committed_files
 from lakestate.sinks.files.local_destinations import LocalDestinations
 from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.sinks.files.names import FileNaming
 from lakestate.sinks.files.open_files import open_files_table
+from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.files.settings import FileSinkSettings
 from lakestate.sinks.files.uploads import UploadDestinations
 from lakestate.sinks.files.writer import PRE_COMMITS, FileSinkWriter
@@ -98,6 +102,12 @@ class FileSink(FileSinkSettings, Sink):
     def committer(self) -> SinkCommitter:
         """The committer, for the driver."""
         return FileCommitter(self.output)
+
+    def committed_files(
+        self, job_id: str, sink_id: str, epoch: Epoch, pre_commits: Sequence[bytes]
+    ) -> Sequence[FileEvent]:
+        """An event for each file that the epoch finished."""
+        return committed_files(job_id, sink_id, epoch, [PreCommit.decode(data) for data in pre_commits])
 
     def file_sink(self) -> FileSink:
         """This one."""

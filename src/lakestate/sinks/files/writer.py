@@ -14,11 +14,12 @@ import pyarrow as pa
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.sinks.files.active_file import ActiveFile, FileIdentity
 from lakestate.sinks.files.destination import open_reference
+from lakestate.sinks.files.file_log import FileLog
 from lakestate.sinks.files.names import owned_file_id, sink_fingerprint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import OpenReference, PreCommit
 from lakestate.sinks.formats.row_schema import check_values
-from lakestate.sinks.rolling import FileAge, representative_timestamp
+from lakestate.sinks.rolling import FileAge, RollReason, representative_timestamp
 from lakestate.storage.object_path import PART_BYTES_MAX, PATH_BYTES_MAX, require_key
 from lakestate.tables.arrow.conform import conform_batch
 
@@ -43,10 +44,11 @@ class FileSinkWriter:
         self._format = sink.format_key(self._schema)
         task = context.task
         self._fingerprint = sink_fingerprint(task.job_id, context.sink_id or task.operator_id, task.state_id)
+        self._log = FileLog(context, self._fingerprint)
         self._destinations = sink.destinations(context.ambient.new_id())
         self._state = OpenFiles(context.tables.keyed(OPEN_FILES))
         self._idle: dict[str, OpenFile] = {}
-        self._replaced: list[OpenFile] = []
+        self._replaced: list[tuple[OpenFile, RollReason]] = []
         for record in self._state.records():
             self._adopt(record)
         self._active: dict[str, ActiveFile] = {}
@@ -69,6 +71,7 @@ class FileSinkWriter:
             file.begin_checkpoint()
         kept = [file.checkpoint() for file in self._active.values()]
         pre_commits = tuple(file.pre_commit() for file in self._finished)
+        self._log.finished(pre_commits)
         self._destinations.close()
         for record, state in kept:
             self._state.keep(record, state)
@@ -76,7 +79,8 @@ class FileSinkWriter:
             self._state.forget(file.identity.file_id)
         self._state.save()
         still_open = [*(record for record, _ in kept), *self._idle.values()]
-        self._hand_over(PreCommit(self._fingerprint, pre_commits, tuple(_references(still_open))))
+        index = self._context.task.subtask_index
+        self._hand_over(PreCommit(self._fingerprint, pre_commits, tuple(_references(still_open)), index))
 
     def abandon(self) -> None:
         """Close files and end threads."""
@@ -88,18 +92,20 @@ class FileSinkWriter:
         """Take over a file. After rescaling there may be two of one partition: the newer one continues."""
         if record.format != self._format:
             _check_format(record, self._format)
-            self._replaced.append(record)
+            self._replaced.append((record, RollReason.SCHEMA))
             return
         older = self._idle.pop(record.partition, None)
         if older is not None:
-            self._replaced.append(older)
+            self._replaced.append((older, RollReason.RESCALE))
         self._idle[record.partition] = record
 
     def _add(self, partition: str, rows: pa.RecordBatch, time_us: int | None) -> None:
         file = self._file_of(partition, time_us)
         file.add(rows, self._context.ambient.now_ms())
-        if file.must_roll or file.age.size_bytes >= self._sink.roll.bytes_max:
-            self._roll(partition)
+        if file.age.size_bytes >= self._sink.roll.bytes_max:
+            self._roll(partition, RollReason.BYTES)
+        elif file.must_roll:
+            self._roll(partition, RollReason.PARTS)
 
     def _file_of(self, partition: str, time_us: int | None) -> ActiveFile:
         file = self._active.get(partition)
@@ -119,7 +125,9 @@ class FileSinkWriter:
         now_ms = ambient.now_ms()
         identity = FileIdentity(file_id, path, partition, self._format, now_ms, self._end_us(time_us))
         writer = self._sink.file_format.open_writer(self._schema, None)
-        return ActiveFile(identity, writer, self._destinations.begin(path), now_ms)
+        file = ActiveFile(identity, writer, self._destinations.begin(path), now_ms)
+        self._log.opened(path)
+        return file
 
     def _output_path(self, partition: str, name: str) -> str:
         """The path, if a file can have it. At the commit it would be too late to refuse it."""
@@ -134,11 +142,11 @@ class FileSinkWriter:
     def _resume_file(self, record: OpenFile) -> ActiveFile:
         writer = self._sink.file_format.open_writer(self._schema, self._state.writer_state(record))
         destination = self._destinations.resume(record.path, record.resume_point)
-        return ActiveFile(FileIdentity.of(record), writer, destination, record.written_ms)
+        return ActiveFile(FileIdentity.of(record), writer, destination, record.written_ms, record.row_count)
 
     def _roll_due(self, then_stop: bool) -> None:
-        for record in self._replaced:
-            self._finish_file(self._resume_file(record))
+        for record, replaced in self._replaced:
+            self._finish_file(self._resume_file(record), replaced)
         self._replaced = []
         ages = {partition: _age(record) for partition, record in self._idle.items()}
         ages |= {partition: file.age for partition, file in self._active.items()}
@@ -146,19 +154,20 @@ class FileSinkWriter:
         for partition, age in ages.items():
             reason = self._sink.roll.reason_now(age, now_ms, watermark_us)
             if then_stop or reason is not None:
-                self._roll(partition)
+                self._roll(partition, reason or RollReason.STOP)
 
     def _roll_oldest(self) -> None:
         opened = {partition: record.opened_ms for partition, record in self._idle.items()}
         opened |= {partition: file.identity.opened_ms for partition, file in self._active.items()}
-        self._roll(min(opened, key=lambda partition: opened[partition]))
+        self._roll(min(opened, key=lambda partition: opened[partition]), RollReason.OPEN_FILES)
 
-    def _roll(self, partition: str) -> None:
+    def _roll(self, partition: str, reason: RollReason) -> None:
         file = self._active.pop(partition, None)
-        self._finish_file(self._resume_file(self._idle.pop(partition)) if file is None else file)
+        self._finish_file(self._resume_file(self._idle.pop(partition)) if file is None else file, reason)
 
-    def _finish_file(self, file: ActiveFile) -> None:
+    def _finish_file(self, file: ActiveFile, reason: RollReason) -> None:
         self._finished.append(file)
+        self._log.rolled(file.identity.path, file.row_count, file.age.size_bytes, reason)
         file.finish()
 
     def _hand_over(self, pre_commit: PreCommit) -> None:

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.observability.file_events import FileEvent
+from lakestate.protocol.values import Epoch
+from lakestate.sinks.files.file_log import committed_files
+from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.files.settings import FileSinkSettings
 from lakestate.sinks.files.sink import FileSink, file_sink_tables
 from lakestate.sinks.formats.parquet.format import ParquetFormat, ParquetSettings
@@ -107,6 +111,12 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
         from lakestate.sinks.iceberg.committer import IcebergCommitter
 
         return IcebergCommitter(self)
+
+    def committed_files(
+        self, job_id: str, sink_id: str, epoch: Epoch, pre_commits: Sequence[bytes]
+    ) -> Sequence[FileEvent]:
+        """An event for each file that the epoch finished."""
+        return committed_files(job_id, sink_id, epoch, [PreCommit.decode(data) for data in pre_commits])
 
     def file_sink(self) -> FileSink:
         """What writes the table's data files, as the table is now."""

@@ -7,6 +7,7 @@ remembered except what is stored.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -17,11 +18,12 @@ import pyarrow as pa
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport, decode_pre_commits
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
 from lakestate.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
+from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.metadata import Manifest, NamedBytes
 from lakestate.protocol.watermarks import source_watermark
 from lakestate.runtime.sink_step import sink_committer
 from lakestate.sinks.files.pre_commit import PreCommit
-from lakestate.spark.data_source.job import OpenedJob, writers_with_open_files
+from lakestate.spark.data_source.job import SINK, OpenedJob, writers_with_open_files
 from lakestate.spark.data_source.options import DataSourceOptions
 from lakestate.spark.data_source.position import BATCHES, BatchPosition, check_same_plan
 from lakestate.storage.parallel import InlineExecutor, map_in_parallel
@@ -183,7 +185,7 @@ def _driver(
     """A driver for one epoch, whose writers are those of the batch and those with open files."""
     steps = {*writers, *(() if newest is None else writers_with_open_files(newest))}
     stored = () if newest is None else [entry.operator_id for entry in newest.operators]
-    commit = sink_committer(job.options.sink)
+    commit = sink_committer(job.options.sink, SINK)
     return JobDriver(
         job.backend,
         job.job_id,
@@ -192,8 +194,15 @@ def _driver(
         timed_sources=job.timed_sources,
         settings=DriverSettings(job.options.retention, compaction=None),
         clean_up=lambda manifest: _clean_up(job, manifest),
+        tell_files=_print_files if job.options.log_files else lambda events: None,
         upkeep_executor=InlineExecutor() if _is_upkeep_due(newest, batch) else _Never(),
     )
+
+
+def _print_files(events: Sequence[FileEvent]) -> None:
+    """Print to the driver's standard error, which Spark takes from this process."""
+    for event in events:
+        print(f"lakestate: {event}", file=sys.stderr, flush=True)
 
 
 def _is_upkeep_due(newest: Manifest | None, batch: BatchPosition | None) -> bool:

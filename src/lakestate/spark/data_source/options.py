@@ -22,7 +22,13 @@ from lakestate.sinks.formats.parquet.format import ParquetFormat
 from lakestate.sinks.formats.registry import file_formats, require_file_format
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.rolling import Roll
-from lakestate.sinks.text_options import TextOption, declared_options, inferred_options, parse_number
+from lakestate.sinks.text_options import (
+    TextOption,
+    declared_options,
+    inferred_options,
+    parse_flag,
+    parse_number,
+)
 
 STORE_PREFIX = "store."
 """Options with this prefix are passed to the object store of output and state, without the prefix."""
@@ -46,6 +52,8 @@ class DataSourceOptions:
     cache_dir: str | None = None
     checkpoint: StoreConfig | None = None
     """Where Spark's own logs of the query are, if they can be read."""
+    log_files: bool = False
+    """Print what happens to files: the process that commits has no logging of the user's."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> DataSourceOptions:
@@ -81,6 +89,7 @@ class DataSourceOptions:
             ),
             cache_dir=given.get("cachedir"),
             checkpoint=_checkpoint(given, store),
+            log_files=_parse_option(given, "logFiles", parse_flag, False),
         )
 
 
@@ -246,6 +255,7 @@ _OTHER_OPTIONS = (
     "watermarkDelay",
     "keepEpochs",
     "cacheDir",
+    "logFiles",
 )
 
 _SINK_OPTIONS = tuple(option.name for settings in (FileSink, Roll) for option in declared_options(settings))
