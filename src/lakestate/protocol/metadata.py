@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from lakestate.errors import NotFoundError
 from lakestate.protocol.key_ranges import KeyRange
-from lakestate.protocol.names import nearest_names, require_name
+from lakestate.protocol.names import did_you_mean, require_name
 from lakestate.protocol.relative_path import require_relative_path
 from lakestate.protocol.table_types import TableType
 from lakestate.protocol.values import Epoch, FileRef, Generation, ObjectRef
@@ -231,8 +231,7 @@ class Manifest:
         entry = self.operator(operator_id)
         if entry is None:
             known = [each.operator_id for each in self.operators]
-            nearest = nearest_names(operator_id, known)
-            hint = f"did you mean {' or '.join(nearest)}?" if nearest else None
+            hint = did_you_mean(operator_id, known)
             raise NotFoundError(
                 f"epoch {self.epoch} of job {self.job_id} has no such operator",
                 object_name=operator_id,

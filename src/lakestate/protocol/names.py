@@ -57,7 +57,19 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     >>> nearest_names("cuonts", ["counts", "windows"])
     ['counts']
     """
-    return get_close_matches(name, sorted(known), n=3)
+    names = sorted(known)
+    same = [each for each in names if each.lower() == name.lower()]
+    return same or get_close_matches(name, names, n=3)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A question with the known names that look most like one that is not known; None if none does.
+
+    >>> did_you_mean("User", ["user", "amount"])
+    'did you mean user?'
+    """
+    nearest = nearest_names(name, known)
+    return f"did you mean {' or '.join(nearest)}?" if nearest else None
 
 
 def _abbreviation(name: object) -> str:

@@ -284,7 +284,10 @@ class TestChecks:
         (tmp_path / "in").mkdir()
         frame = read_stream(spark, tmp_path / "in")
         cases: list[tuple[Any, str]] = [
-            (lambda s: s.key_by("nobody").apply("t", Totals()), "a key does not fit its input: nobody"),
+            (
+                lambda s: s.key_by("nobody").apply("t", Totals()),
+                "key_by names a column that the rows do not have: nobody",
+            ),
             (
                 lambda s: s.key_by("lower(user) AS user").apply("t", Totals()),
                 "a key expression has the name of",

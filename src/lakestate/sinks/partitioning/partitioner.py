@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
+from lakestate.protocol.names import did_you_mean
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.partitioning.paths import check_partition_type, partition_name
 
@@ -51,6 +52,7 @@ class Partitioning:
                     "files are partitioned by a column that rows do not have",
                     object_name=name,
                     found=", ".join(schema.names),
+                    action=did_you_mean(name, schema.names),
                 )
             check_partition_type(name, schema.field(name).type)
         if len(set(self.columns)) != len(self.columns):
@@ -148,6 +150,7 @@ def _check_event_time(schema: pa.Schema, event_time: str) -> None:
             "rows do not have the event-time column",
             object_name=event_time,
             found=", ".join(schema.names),
+            action=did_you_mean(event_time, schema.names),
         )
     if not pa.types.is_timestamp(schema.field(event_time).type):
         raise InvalidInputError(

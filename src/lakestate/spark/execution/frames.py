@@ -18,6 +18,7 @@ from lakestate.errors import InvalidInputError
 from lakestate.protocol.key_ranges import subtask_sql
 from lakestate.protocol.watermarks import EVENT_TIME_MAX_US, EVENT_TIME_MIN_US
 from lakestate.spark.execution.compile import CompiledPipeline, CompiledStage, source_column
+from lakestate.spark.graph.column_names import quote_name
 from lakestate.spark.graph.nodes import (
     ApplyNode,
     ConnectNode,
@@ -90,7 +91,8 @@ class EpochFrames:
         )
 
     def _run_stage(self, stage: CompiledStage, routed: DataFrame) -> DataFrame:
-        task = StageTask(stage.code, self._plan.for_subtasks(), stage.input_names, stage.exports)
+        routed, columns = _with_plain_names(routed)
+        task = StageTask(stage.code, self._plan.for_subtasks(), stage.input_names, stage.exports, columns)
         frame = routed.mapInArrow(task, stage.output)
         if not stage.exports:
             return frame
@@ -200,7 +202,7 @@ class EpochFrames:
         parallelism = self._pipeline.parallelism
         if any(_has_no_hash(field.dataType.simpleString()) for field in frame.schema.fields):
             return frame.repartition(parallelism)
-        names = ", ".join(f"`{name.replace('`', '``')}`" for name in frame.columns)
+        names = ", ".join(map(quote_name, frame.columns))
         return frame.repartitionById(parallelism, F.expr(subtask_sql(f"xxhash64({names})", parallelism)))
 
     def _side(self, connected: ConnectNode, side: KeyByNode) -> DataFrame:
@@ -212,7 +214,7 @@ class EpochFrames:
         return self._rows_of(side).select(F.expr(self._subtask_sql(side)).alias(_SUBTASK), *columns)
 
     def _subtask_sql(self, node: KeyByNode) -> str:
-        names = ", ".join(f"`{name}`" for name in self._pipeline.schemas.key(node))
+        names = ", ".join(map(quote_name, self._pipeline.schemas.key(node)))
         return subtask_sql(f"xxhash64({names})", self._pipeline.parallelism)
 
     def _select_needed(self, stage: CompiledStage, frame: DataFrame) -> DataFrame:
@@ -224,7 +226,7 @@ class EpochFrames:
             if columns is None:
                 return frame
             names |= {column.name for column in columns_of(columns, what="input")}
-        return frame.select(*[name for name in frame.columns if name in names])
+        return frame.select(*[quote_name(name) for name in frame.columns if name in names])
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         kept = frame.persist()
@@ -243,6 +245,17 @@ def _observed_counts(observation: Observation) -> dict[str, Any] | None:
     except (PySparkException, Py4JError):
         # For an observation that it removed, Spark keeps a row without columns, which it cannot convert.
         return None
+
+
+def _with_plain_names(frame: DataFrame) -> tuple[DataFrame, tuple[str, ...] | None]:
+    """The rows as `mapInArrow` can pass them on, and the names to give back to the columns, if others.
+
+    It looks for each column by its name without quotes: it would take `a.b` for a field of `a`.
+    """
+    names = tuple(frame.columns)
+    if not any("." in name or "`" in name for name in names):
+        return frame, None
+    return frame.toDF(*[f"column_{number}" for number in range(len(names))]), names
 
 
 def _has_no_hash(type_: str) -> bool:

@@ -9,7 +9,8 @@ from lakestate.errors import IncompatibleStateError, InvalidInputError, NotFound
 from lakestate.job.objects import JobObjects
 from lakestate.operators.operator import TwoInputOperator, state_tables
 from lakestate.protocol.metadata import Manifest
-from lakestate.protocol.names import require_name
+from lakestate.protocol.names import did_you_mean, require_name
+from lakestate.spark.graph.column_names import unknown_column_error
 from lakestate.spark.graph.nodes import ApplyNode, ConnectNode, Graph, SinkNode, SourceNode, ancestors_of
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.tables.arrow.schema import columns_of
@@ -44,7 +45,7 @@ def check_names(graph: Graph) -> None:
 def check_types(graph: Graph, schemas: Schemas) -> None:
     """Check that columns and types fit, from every source to every sink."""
     for source in graph.sources:
-        _check_source(source, schemas)
+        _check_event_time(source)
     for node in graph.steps:
         if isinstance(node, ApplyNode):
             _check_operator(node, schemas)
@@ -118,15 +119,19 @@ def tables_of(node: ApplyNode | SinkNode) -> Sequence[Table]:
     return state_tables(node.operator) if isinstance(node, ApplyNode) else node.sink.tables()
 
 
-def _check_source(source: SourceNode, schemas: Schemas) -> None:
+def _check_event_time(source: SourceNode) -> None:
+    """Check that the event time of a source is one of its columns, and a timestamp."""
     if source.event_time is None:
         return
-    types = {column.name: column.type for column in schemas.columns(source)}
-    if types.get(source.event_time) not in _TIME_TYPES:
+    schema = source.frame.schema
+    if source.event_time not in schema.names:
+        raise unknown_column_error(f"event_time of source {source.name}", source.event_time, schema.names)
+    found = schema[source.event_time].dataType.simpleString()
+    if found not in _TIME_TYPES:
         raise InvalidInputError(
             f"the event time of source {source.name} is not a timestamp",
             object_name=source.event_time,
-            found=types.get(source.event_time, f"columns {', '.join(types)}"),
+            found=found,
             expected="timestamp",
         )
 
@@ -170,6 +175,7 @@ def _check_needed(node: ApplyNode, input_name: str, parent: Any, schemas: Schema
             f"operator {node.step_id} needs columns that its input does not have",
             object_name=", ".join(missing),
             found=", ".join(there),
+            action=did_you_mean(missing[0].partition(" ")[0], there),
         )
 
 

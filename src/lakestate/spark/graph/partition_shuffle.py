@@ -11,6 +11,7 @@ from lakestate.errors import InvalidInputError
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.partitioning.partitioner import Partitioning, require_event_time
 from lakestate.sinks.sink import Sink
+from lakestate.spark.graph.column_names import quote_name, unknown_column_error
 from lakestate.spark.graph.nodes import Graph, ShuffleNode, SourceNode, ancestors_of
 
 if TYPE_CHECKING:
@@ -47,20 +48,23 @@ def shuffle_expressions(
             "rows cannot be shuffled by partition: the output has no partitions",
             action="set partition_by, or remove shuffle_by_partition",
         )
-    expressions = [f"`{column}`" for column in partitioning.columns]
+    expressions = [quote_name(column) for column in partitioning.columns]
     pattern = partitioning.event_time
     if pattern is not None:
         name = require_event_time(event_time)
         assert schema is not None, "a stream with event time has columns"
+        if name not in schema.names:
+            raise unknown_column_error("event_time", name, schema.names)
         expressions.append(_period_sql(pattern, micros_sql(name, schema[name].dataType.simpleString())))
     return tuple(expressions)
 
 
 def micros_sql(column: str, type_: str) -> str:
     """A timestamp column as microseconds since 1970, in SQL."""
+    name = quote_name(column)
     if type_ == "timestamp_ntz":
-        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', `{column}`)"
-    return f"unix_micros(`{column}`)"
+        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {name})"
+    return f"unix_micros({name})"
 
 
 def _period_sql(pattern: EventTime, micros: str) -> str:

@@ -16,11 +16,19 @@ from pyspark.sql.types import StructType
 
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.metadata import Column
+from lakestate.spark.graph.column_names import (
+    check_names_are_columns,
+    column_named,
+    is_name,
+    quote_name,
+    unknown_column_error,
+)
 from lakestate.spark.graph.nodes import (
     ApplyNode,
     ConnectNode,
     Graph,
     KeyByNode,
+    KeyColumn,
     LateRowsNode,
     ShuffleNode,
     SinkNode,
@@ -105,7 +113,7 @@ class Schemas:
 
     def _key_schema(self, node: KeyByNode) -> StructType:
         try:
-            frame, names = add_key_columns(self.empty_frame(node.parent), node)
+            frame, names = _add_checked_key_columns(self.empty_frame(node.parent), node)
         except PySparkException as cause:
             raise InvalidInputError(
                 "a key does not fit its input",
@@ -121,7 +129,9 @@ class Schemas:
         self._keys[id(node)] = self._keys.get(id(node.parent), ())
         if not columns:
             return StructType()
-        return cast("StructType", StructType.fromDDL(", ".join(f"`{c.name}` {c.type}" for c in columns)))
+        return cast(
+            "StructType", StructType.fromDDL(", ".join(f"{quote_name(c.name)} {c.type}" for c in columns))
+        )
 
 
 def add_key_columns(frame: DataFrame, node: KeyByNode) -> tuple[DataFrame, tuple[str, ...]]:
@@ -131,29 +141,54 @@ def add_key_columns(frame: DataFrame, node: KeyByNode) -> tuple[DataFrame, tuple
     """
     names: list[str] = []
     for key in node.columns:
-        if isinstance(key, str) and key in frame.columns:
-            names.append(key)
-            continue
-        column = F.expr(key) if isinstance(key, str) else key
-        keyed = frame.select("*", column)
-        added = keyed.columns[-1]
-        names.append(added)
-        if added not in frame.columns:
-            frame = keyed
-        elif not _is_plain(column, added, frame):
-            raise InvalidInputError(
-                "a key expression has the name of a different column",
-                object_name=str(key),
-                found=f"column {added} in the input",
-                action="give the key another alias, or change the column before key_by",
-            )
+        frame, name = _add_key_column(frame, key)
+        names.append(name)
     return frame, tuple(names)
+
+
+def _add_checked_key_columns(frame: DataFrame, node: KeyByNode) -> tuple[DataFrame, tuple[str, ...]]:
+    """The same, after checking that the names in a key are those of columns, or of keys before it."""
+    names: list[str] = []
+    for key in node.columns:
+        if not isinstance(key, str):
+            check_names_are_columns("key_by", str(key), key, frame)
+        elif column_named(key, frame.columns) is None:
+            if is_name(key):
+                raise unknown_column_error("key_by", key, frame.columns)
+            check_names_are_columns("key_by", key, F.expr(key), frame)
+        frame, name = _add_key_column(frame, key)
+        names.append(name)
+    return frame, tuple(names)
+
+
+def _add_key_column(frame: DataFrame, key: KeyColumn) -> tuple[DataFrame, str]:
+    known = column_named(key, frame.columns) if isinstance(key, str) else None
+    if known is not None:
+        return frame, known
+    column = F.expr(key) if isinstance(key, str) else key
+    keyed = frame.select("*", column)
+    added = keyed.columns[-1]
+    same = [name for name in frame.columns if name.lower() == added.lower()]
+    if not same:
+        return keyed, added
+    if added in same and _is_plain(column, added, frame):
+        return frame, added
+    raise InvalidInputError(
+        "a key expression has the name of a different column"
+        if added in same
+        else "the name of a key differs from a column only in case",
+        object_name=str(key),
+        found=f"column {same[0]} in the input",
+        action="give the key another alias, or change the column before key_by"
+        if added in same
+        else f"write {same[0]}, or give the key another alias",
+    )
 
 
 def _is_plain(column: SparkColumn, name: str, frame: DataFrame) -> bool:
     """Whether it is the column itself, which Spark displays as its name, possibly qualified."""
     shown = str(column).removeprefix("Column<'").removesuffix("'>")
-    if shown == name:
+    if shown in (name, quote_name(name)):
         return True
     # Spark displays a field of a struct in the same way. It ignores case in column names.
     columns = {known.lower() for known in frame.columns}
@@ -163,4 +198,4 @@ def _is_plain(column: SparkColumn, name: str, frame: DataFrame) -> bool:
 
 def spark_ddl(schema: StructType) -> str:
     """A Spark schema as the text that state tables parse."""
-    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
+    return ", ".join(f"{quote_name(field.name)} {field.dataType.simpleString()}" for field in schema.fields)

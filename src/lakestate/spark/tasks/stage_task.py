@@ -72,6 +72,8 @@ class StageTask:
     input_names: tuple[str, ...]
     """("",) for plain rows, or the names of the struct columns of several inputs."""
     exports: tuple[Export, ...] = ()
+    columns: tuple[str, ...] | None = None
+    """The names of the columns of plain rows, if the batches have others."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the subtask of this partition."""
@@ -85,7 +87,8 @@ class StageTask:
 
     def _inputs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self.input_names == ("",):
-            yield from (("", batch) for batch in batches)
+            for batch in batches:
+                yield "", batch if self.columns is None else batch.rename_columns(list(self.columns))
             return
         for batch in batches:
             for name in self.input_names:

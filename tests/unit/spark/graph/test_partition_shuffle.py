@@ -49,6 +49,15 @@ def test_rows_of_one_path_have_one_value(by: tuple[Any, ...], event_time: str | 
     assert shuffle_expressions(Partitioning(by), SCHEMA, event_time) == expected
 
 
+def test_names_of_columns_are_quoted() -> None:
+    assert shuffle_expressions(Partitioning(("a.b", "c`d")), SCHEMA, None) == ("`a.b`", "`c``d`")
+
+
+def test_an_event_time_that_is_not_a_column_is_refused() -> None:
+    with pytest.raises(ls.InvalidInputError, match=r"not have: tss; .*did you mean ts\?"):
+        shuffle_expressions(Partitioning((EventTime("%Y"),)), SCHEMA, "tss")
+
+
 def test_a_sink_that_does_not_ask_takes_rows_as_they_come() -> None:
     graph, node = Graph(), source(None)
     assert (
