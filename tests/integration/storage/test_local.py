@@ -153,6 +153,49 @@ def test_leftovers_are_swept_by_the_next_process(root: Path) -> None:
     assert not leftover.exists()
 
 
+def test_what_is_no_leftover_of_ours_neither_stops_a_write_nor_is_touched(root: Path, tmp_path: Path) -> None:
+    open_store(root.as_uri()).put("object", b"data")
+    folder, outside = root / ".lakestate" / "tmp", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    links = {"to-folder": outside, "to-file": outside / "secret", "to-nothing": tmp_path / "nothing"}
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+        os.utime(folder / name, (1, 1), follow_symlinks=False)
+    os.mkfifo(folder / "pipe")
+    os.utime(folder / "pipe", (1, 1))
+    open_store(root.as_uri()).put("object", b"more")
+    assert {path.name for path in folder.iterdir()} == {*links, "pipe"}
+    assert files_below(outside) == ["secret"]
+
+
+@pytest.mark.parametrize("place", [".lakestate", ".lakestate/tmp", ".lakestate/locks"])
+def test_a_link_in_place_of_a_folder_of_ours_is_refused_by_its_own_name(
+    root: Path, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (root / place).parent.mkdir(parents=True, exist_ok=True)
+    (root / place).symlink_to(tmp_path / "outside")
+    (root / "generation.json").write_bytes(b"replacing it needs a lock")
+    with pytest.raises(InvalidInputError) as refused:
+        open_store(root.as_uri()).put("generation.json", b"data")
+    assert refused.value.object_name == str(root / place)
+    assert files_below(tmp_path / "outside") == []
+
+
+def test_a_link_in_place_of_a_lock_is_refused_by_its_own_name(root: Path, tmp_path: Path) -> None:
+    store = open_store(root.as_uri())
+    store.put("object", b"data")
+    store.put("object", b"data")
+    (lock,) = (root / ".lakestate" / "locks").iterdir()
+    lock.unlink()
+    lock.symlink_to(tmp_path / "outside")
+    with pytest.raises(InvalidInputError) as refused:
+        store.put("object", b"data")
+    assert refused.value.object_name == str(lock)
+    assert not (tmp_path / "outside").exists()
+
+
 @pytest.fixture
 def small_disk() -> Iterator[None]:
     """Files of this process cannot grow beyond 256 KiB."""

@@ -29,6 +29,30 @@ def test_a_partition_without_a_possible_path_is_refused_before_it_is_published(
         job.attempt(0).finish()
 
 
+@pytest.mark.parametrize("moment", ["begin", "continue", "finish"])
+def test_a_partition_that_became_a_link_is_refused_before_it_is_published(
+    tmp_path: Path, moment: str
+) -> None:
+    root, partition, outside = tmp_path / "out", tmp_path / "out" / "country=DE", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    sink = ParquetSink(f"file://{root}", partition_by=["country"], roll=NEVER)
+    job = SinkJob(lambda: sink, lambda *_: one_row("DE"), parallelism=1)
+    if moment == "continue":
+        job.run_epoch()
+    attempt = job.attempt(0)
+    if moment == "finish":
+        attempt.writer.write(attempt.batch)
+    partition.symlink_to(outside)
+    with pytest.raises(InvalidInputError) as refused:
+        attempt.finish(then_stop=True)
+    assert refused.value.object_name == str(partition)
+    partition.unlink()
+    job.run_epoch(then_stop=True)
+    assert [file.parent for file in visible_files(root)] == [partition]
+    assert list(outside.iterdir()) == []
+
+
 def test_the_prefix_of_the_store_counts_where_paths_are_bounded() -> None:
     folders = "/".join(["p" * 200] * 4)
     refused = ParquetSink(f"memory://bucket/{folders}", partition_by=["country"])

@@ -24,17 +24,19 @@ class LocalDestinations:
 
     def begin(self, path: str) -> Destination:
         """A new file."""
+        self._output.require_place(path)
         temporary = path.rpartition("/")[2]
-        return LocalDestination(self._output, self._output.create(temporary))
+        return LocalDestination(self._output, path, self._output.create(temporary))
 
     def resume(self, path: str, resume_point: ResumePoint) -> Destination:
         """A file that continues."""
         if isinstance(resume_point, UploadResumePoint):
             raise moved_output_error(path, resume_point, str(self._output.root))
+        self._output.require_place(path)
         copy = copy_name(path.rpartition("/")[2], self._attempt)
         file = self._output.reopen(resume_point.temporary, resume_point.position, resume_point.crc32, copy)
         in_place = file.path.name == resume_point.temporary
-        return LocalDestination(self._output, file, copy if in_place else None)
+        return LocalDestination(self._output, path, file, copy if in_place else None)
 
     def close(self) -> None:
         """There is no background work."""
@@ -43,8 +45,9 @@ class LocalDestinations:
 class LocalDestination:
     """One hidden file in one epoch. `copy` is set if a checkpoint names the file, so that others know it."""
 
-    def __init__(self, output: LocalOutput, file: HiddenFile, copy: str | None = None) -> None:
+    def __init__(self, output: LocalOutput, path: str, file: HiddenFile, copy: str | None = None) -> None:
         self._output = output
+        self._path = path
         self._file = file
         self._copy = copy
         self._found_bytes = file.position
@@ -72,7 +75,8 @@ class LocalDestination:
         return LocalResumePoint(self._file.path.name, self._file.position, self._file.crc32)
 
     def complete(self) -> Content:
-        """The file that was made durable when it was finished."""
+        """The file that was made durable when it was finished, if it can still become visible."""
+        self._output.require_place(self._path)
         return LocalFile(self._file.path.name, self._file.crc32)
 
     def must_roll(self) -> bool:

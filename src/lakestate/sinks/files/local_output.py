@@ -79,6 +79,10 @@ class LocalOutput:
         """The directory that readers list."""
         return self._tree.root
 
+    def require_place(self, path: str) -> None:
+        """Refuse a visible path that a symbolic link is part of. After publication it would be too late."""
+        object_file(self._tree.root, path)
+
     def create(self, temporary: str) -> HiddenFile:
         """A new hidden file, durable as a name."""
         path = self._hidden_path(temporary)
@@ -123,7 +127,7 @@ class LocalOutput:
 
         All of it is read and checked first: it may have been open for hours.
         """
-        hidden, target = self._hidden_path(temporary), object_file(self._tree.root, path, path)
+        hidden, target = self._hidden_path(temporary), object_file(self._tree.root, path)
         if _size(target) == size_bytes:
             return
         found = _size(hidden)

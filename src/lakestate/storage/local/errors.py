@@ -53,7 +53,8 @@ def _translation(error: OSError, object_name: str) -> LakestateError:
         action = "check the owner and mode of the directory"
         return InvalidInputError("access denied", object_name=object_name, found=found, action=action)
     if code == errno.ELOOP:
-        return symbolic_link_error(object_name)
+        # The link may be a file of ours, such as a lock, and not the object.
+        return symbolic_link_error(str(error.filename or object_name))
     if code in _BLOCKED:
         action = "on local files, no object can be below another object"
         return InvalidInputError("the path is blocked", object_name=object_name, found=found, action=action)
@@ -72,5 +73,5 @@ def symbolic_link_error(object_name: str) -> InvalidInputError:
     return InvalidInputError(
         "a symbolic link below the store's root is not followed",
         object_name=object_name,
-        action="make the link the root of the store, or replace it with a directory",
+        action="remove the link, or replace it with what it points to, or make it the root of the store",
     )

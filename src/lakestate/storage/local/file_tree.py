@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from lakestate.errors import OutcomeUnknownError, StorageUnavailableError
+from lakestate.storage.local.errors import symbolic_link_error
 from lakestate.storage.local.file_lock import lock_exclusively
 from lakestate.storage.object_path import RESERVED
 
@@ -118,7 +119,7 @@ class FileTree:
         folder = self._reserved / "locks"
         self.ensure_folder(folder)
         stripe = folder / f"{zlib.crc32(name.encode()) % LOCK_STRIPES:02d}"
-        descriptor = os.open(stripe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(stripe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             lock_exclusively(descriptor, str(stripe), LOCK_WAIT_S)
             yield
@@ -193,7 +194,7 @@ class FileTree:
         this process always syncs the parent.
         """
         try:
-            if self._durable.get(folder) == folder.stat().st_ino:
+            if self._durable.get(folder) == folder.lstat().st_ino:
                 return
         except FileNotFoundError:
             pass
@@ -204,7 +205,10 @@ class FileTree:
             with suppress(FileExistsError):
                 folder.mkdir()
             fsync_folder(folder.parent)
-        status = folder.stat()
+        # Not followed: a link would let files be written, and moved, outside the root.
+        status = folder.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            raise symbolic_link_error(str(folder))
         if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "an object is in the way", str(folder))
         if len(self._durable) >= DURABLE_FOLDERS_MAX:
@@ -260,19 +264,22 @@ def fsync_folder(folder: Path) -> None:
 
 
 def sweep_temporary(folder: Path, *, older_than_s: float) -> None:
-    """Remove what killed processes left behind: files that are old and not locked."""
+    """Remove what killed processes left behind: files that are old and not locked.
+
+    Anything else stays: a link or a pipe is not ours, and what cannot be opened or removed is in
+    nobody's way. The object that is about to be written has nothing to do with it.
+    """
     born_before_s = time.time() - older_than_s
     for leftover in folder.iterdir():
-        try:
-            if leftover.lstat().st_mtime >= born_before_s:
+        with suppress(OSError):
+            status = leftover.lstat()
+            if status.st_mtime >= born_before_s:
                 continue
-            if leftover.is_dir():
+            if stat.S_ISDIR(status.st_mode):
                 # A folder is here only for an instant, while it is being filled or discarded.
                 shutil.rmtree(leftover, ignore_errors=True)
-            else:
+            elif stat.S_ISREG(status.st_mode):
                 _unlink_unless_locked(leftover)
-        except FileNotFoundError:
-            continue
 
 
 def _unlink_unless_locked(leftover: Path) -> None:

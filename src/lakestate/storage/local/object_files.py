@@ -31,11 +31,12 @@ def root_of(url: str) -> Path:
     return Path(unquote(parts.path))
 
 
-def object_file(root: Path, path: str, object_name: str) -> Path:
-    """The file of an object. It is below the root; symbolic links are refused."""
+def object_file(root: Path, path: str) -> Path:
+    """The file of an object. It is below the root; a symbolic link on the way is refused by its name."""
     target = root / require_path(path)
     if target.parent.resolve() != target.parent:
-        raise symbolic_link_error(object_name)
+        above = [each for each in reversed(target.parents) if each.is_relative_to(root)]
+        raise symbolic_link_error(str(next((each for each in above if each.is_symlink()), target)))
     return target
 
 

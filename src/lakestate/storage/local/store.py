@@ -212,7 +212,7 @@ class LocalStore:
                     yield info
 
     def _file(self, path: str) -> Path:
-        return object_file(self._files.root, path, self._name(path))
+        return object_file(self._files.root, path)
 
     def _name(self, path: str) -> str:
         return f"{self._url}/{path}"

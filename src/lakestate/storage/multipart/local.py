@@ -110,7 +110,7 @@ class LocalUploads:
 
     def _join(self, folder: Path, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
         name = self._name(upload)
-        target = object_file(self._files.root, upload.path, name)
+        target = object_file(self._files.root, upload.path)
         with translate_write_errors(name), self._files.temporary() as file:
             for part in parts:
                 self._append_part(file, folder, upload, part)
@@ -132,7 +132,7 @@ class LocalUploads:
             raise changed_part_error(self._name(upload), part) from None
 
     def _find(self, path: str) -> ObjectInfo | None:
-        target = object_file(self._files.root, path, f"{self._url}/{path}")
+        target = object_file(self._files.root, path)
         try:
             return file_info(path, target.stat(follow_symlinks=False))
         except (FileNotFoundError, NotADirectoryError):
