@@ -121,7 +121,6 @@ class SubtaskRun:
             plan.parent,
             # Whether a step may be new was decided when the job started.
             allow_new_operator=True,
-            watermark_us=plan.watermark_us,
             processing_time_us=plan.processing_time_us,
         )
         manager.apply_compacted(plan.merges.get(step.step_id, {}).get(self._index, ()))

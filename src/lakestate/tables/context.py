@@ -15,8 +15,10 @@ from lakestate.storage.cache.run_cache import RunCache
 class TableContext:
     """The subtask, its store and cache, and the time.
 
-    Watermark and processing time are those at which the epoch began. All rows of an epoch see the same
-    ones, and so does the epoch when it runs again after a crash.
+    A view gets the watermark at which the last epoch ended: rows that the watermark passes in an epoch
+    expire after its hooks have run, however far it jumps. A checkpointer gets the watermark of its
+    epoch, and carries no row that expires by it. Processing time is that at which the epoch began.
+    All rows of an epoch see the same times, and so does the epoch when it runs again after a crash.
     """
 
     task: TaskInfo

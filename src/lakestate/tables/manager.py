@@ -77,16 +77,15 @@ class TableManager:
         *,
         drop: Collection[str] = (),
         allow_new_operator: bool = False,
-        watermark_us: int | None = None,
         processing_time_us: int | None = None,
     ) -> TableManager:
         """Empty state, or the state of a published epoch, at any parallelism.
 
         An epoch is given as its number or, if it is known already, as its manifest.
         `drop` names stored tables whose state is dropped. Raises NotFoundError if the epoch has no such
-        operator, unless `allow_new_operator` says that it may be new and begin with empty state. The
-        watermark is the epoch's unless given; the time of day is the host's, and never before the epoch.
-        Views open their files when they are first used.
+        operator, unless `allow_new_operator` says that it may be new and begin with empty state. Rows
+        that have expired by the epoch's watermark are gone. The time of day is the host's unless given,
+        and never before the epoch. Views open their files when they are first used.
         """
         _check_names(tables)
         register_declared(tables)
@@ -109,7 +108,7 @@ class TableManager:
             objects=objects,
             cache=backend.cache,
             ambient=backend.ambient,
-            watermark_us=state.watermark_us if watermark_us is None else watermark_us,
+            watermark_us=state.watermark_us,
             now_us=now_ms * 1000 if processing_time_us is None else processing_time_us,
         )
         return cls(context, backend, tables, state)
@@ -121,7 +120,7 @@ class TableManager:
 
     @property
     def watermark_us(self) -> int | None:
-        """The watermark that the current epoch began with."""
+        """The watermark at which the last epoch ended."""
         return self._context.watermark_us
 
     def view(self, name: str) -> View:
@@ -192,14 +191,14 @@ class TableManager:
         epoch is published, nothing refers to any of it.
 
         `watermark` is a datetime with a time zone, or microseconds since 1970; None leaves it where it
-        is. Before anything is written, InvalidInputError is raised for an epoch that is not after the
-        last one, a watermark that goes back, and a `min_epoch` after the epoch. A checkpoint that failed
-        can be tried again.
+        is. Rows that it passes by more than their retention are not stored. Before anything is written,
+        InvalidInputError is raised for an epoch that is not after the last one, a watermark that goes
+        back, and a `min_epoch` after the epoch. A checkpoint that failed can be tried again.
         """
         epoch, min_epoch = self._require_next_epoch(Epoch(epoch), Epoch(min_epoch))
         watermark_us = self._require_watermark(watermark)
         started_ms = self._context.ambient.now_ms()
-        finished = self._write_tables(epoch)
+        finished = self._write_tables(epoch, watermark_us)
         metadata = self._metadata(epoch, started_ms, watermark_us, then_stop, finished)
         ref = self._write_metadata(metadata)
         self._begin_next_epoch(epoch, min_epoch, watermark_us, finished)
@@ -262,10 +261,11 @@ class TableManager:
             )
         return watermark_us
 
-    def _write_tables(self, epoch: Epoch) -> dict[str, FinishedTable]:
+    def _write_tables(self, epoch: Epoch, watermark_us: int | None) -> dict[str, FinishedTable]:
         """Serialise and upload. All tables write at the same time; the first failure is raised."""
+        context = replace(self._context, watermark_us=watermark_us)
         checkpointers = {
-            name: table.epoch_checkpointer(epoch, self._files[name], self._context)
+            name: table.epoch_checkpointer(epoch, self._files[name], context)
             for name, table in self._tables.items()
         }
         for name, view in self._open_views().items():

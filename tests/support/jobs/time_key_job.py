@@ -118,7 +118,8 @@ class TimeKeyJob:
         return self.table.subtask_metadata_from_table(self.table.config, merged, task)
 
     def _checkpoint(self, subtask: Subtask) -> None:
-        checkpointer = self.table.epoch_checkpointer(self.epoch, subtask.files, subtask.context)
+        context = replace(subtask.context, watermark_us=self.watermark_us)
+        checkpointer = self.table.epoch_checkpointer(self.epoch, subtask.files, context)
         subtask.state.checkpoint_into(checkpointer)
         done = checkpointer.finish()
         task = subtask.context.task
@@ -138,8 +139,8 @@ class TimeKeyJob:
         )
         subtask.stored, subtask.bytes_written = encode_subtask(metadata), done.bytes_written
         subtask.files = done.files
-        subtask.context = replace(subtask.context, watermark_us=self.watermark_us)
-        subtask.state.begin_next_epoch(done.files, subtask.context)
+        subtask.context = context
+        subtask.state.begin_next_epoch(done.files, context)
 
 
 TS = pa.timestamp("us", tz="UTC")

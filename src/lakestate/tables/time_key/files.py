@@ -82,9 +82,10 @@ class TimeKeyCheckpointer(RunCheckpointer):
     """Writes new runs in front of those with rows that have not expired."""
 
     def __init__(self, layout: RunLayout, epoch: Epoch, previous: TableFiles, context: TableContext) -> None:
+        self.retained_from_us = retained_from_us(layout.config, context)
+        """The time before which rows expire with this epoch."""
         mine = replace(previous, files=files_of_subtask(previous.files, context))
-        alive = apply_retention(mine, retained_from_us(layout.config, context))
-        super().__init__(layout, epoch, alive, context)
+        super().__init__(layout, epoch, apply_retention(mine, self.retained_from_us), context)
 
     def expire(self, before_us: int | None) -> None:
         """Carry no row before a time."""

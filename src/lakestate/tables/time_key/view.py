@@ -68,7 +68,7 @@ class TimeKeyView(View):
         self._in_flight: TimeKeyCheckpointer | None = None
 
     def insert(self, rows: Rows) -> None:
-        """Append rows. Equal rows are all kept. Rows that have already expired are not stored."""
+        """Append rows. Equal rows are all kept. Rows that expire with this epoch are not stored."""
         layout = self._layout
         what = f"insert into {layout.config.name}"
         keys = conform_columns(rows, layout.key_fields, what)
@@ -156,7 +156,7 @@ class TimeKeyView(View):
         """Hand over what was written since the last checkpoint."""
         checkpointer = self._in_flight = require_checkpointer(checkpointer, TimeKeyCheckpointer)
         checkpointer.expire(self._expired_before_us)
-        span = self._span(None, None)
+        span = self._span(None, None).since(checkpointer.retained_from_us)
         live = [rows_within(run, span) for run in self._unsorted_runs()]
         if any(len(run) for run in live):
             checkpointer.insert_data(merge_time_runs(live, self._layout).rows)

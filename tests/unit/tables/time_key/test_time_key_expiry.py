@@ -51,18 +51,19 @@ def test_whole_expired_files_drop_out_without_a_rewrite() -> None:
         job.checkpoint()
     _, middle, _ = job.paths()
     job.checkpoint(18)
-    assert scanned(job) == [30, 31]
-    job.checkpoint()
     # Not only from the old end: a file that is alive lay between the two.
     assert job.paths() == [middle]
     assert job.subtasks[0].bytes_written == 0
     assert scanned(job) == [30, 31]
 
 
-def test_rows_are_dead_from_the_start_of_the_epoch_whose_watermark_passed_them() -> None:
+def test_rows_are_dead_from_the_end_of_the_epoch_whose_watermark_passed_them() -> None:
     job = TimeKeyJob(clicks(retention="10 us"), watermark_us=0)
     job.insert(rows(("a", 1, 1), ("a", 2, 9), ("a", 3, 10)))
+    job.checkpoint()
+    assert scanned(job) == [1, 2, 3]
     job.checkpoint(20)
+    assert [file.valid_from_us for file in job.files()] == [10]
     state = job.subtasks[0].state
     assert numbers(state.rows_between(None, None)) == [3]
     assert numbers(state.rows_of(users("a"))) == [3]
@@ -108,7 +109,6 @@ def test_dead_rows_stay_dead_when_the_retention_is_made_longer() -> None:
     job = TimeKeyJob(clicks(retention="10 us"), watermark_us=0)
     job.insert(rows(("a", 1, 10), ("a", 2, 50)))
     job.checkpoint(30)
-    job.checkpoint()
     job.table = clicks(retention="1 hour")
     job.restore()
     assert scanned(job) == [2]
@@ -176,6 +176,7 @@ def test_runs_stay_open_when_only_their_floor_moves(opened: list[str]) -> None:
     job.checkpoint()
     job.restore()
     for watermark in (20, 30, 40):
+        assert scanned(job) == list(range(max(0, (job.watermark_us or 0) - 10), 50))
         job.checkpoint(watermark)
         assert scanned(job) == list(range(watermark - 10, 50))
     assert len(opened) == 1
@@ -194,11 +195,11 @@ def test_compaction_keeps_all_live_rows_and_drops_the_dead() -> None:
 
 
 def test_compaction_leaves_nothing_of_files_without_a_live_row() -> None:
-    job = TimeKeyJob(clicks(retention="10 us"), watermark_us=0)
+    job = TimeKeyJob(clicks(), watermark_us=20)
     for time in (1, 2):
         job.insert(rows(("a", time, time)))
         job.checkpoint()
-    job.checkpoint(20)
+    job.table = clicks(retention="10 us")
     merge = job.compact(0)
     assert merge == CompactedFiles("clicks", tuple(job.files()), ())
 
@@ -210,7 +211,6 @@ def test_a_merge_is_swapped_in_although_one_of_its_files_has_expired_since() -> 
         job.checkpoint()
     merge = job.compact(0)
     job.checkpoint(30)
-    job.checkpoint()
     assert len(job.files()) == 2
     job.restore()
     assert job.paths() == [merge.merged[0].path]
