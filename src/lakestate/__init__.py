@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         OutcomeUnknownError,
         StorageUnavailableError,
     )
+    from lakestate.inspection import read_state
     from lakestate.observability.file_events import FileEvent, FileEventKind
     from lakestate.observability.listeners import FileListener
     from lakestate.observability.progress import EpochListener, EpochProgress
@@ -130,6 +131,7 @@ _MODULES = {
     "VerificationReport": "lakestate.verification",
     "dry_run": "lakestate.tables.dry_run",
     "finish_files": "lakestate.spark.data_source.commit",
+    "read_state": "lakestate.inspection",
     "register": "lakestate.spark.data_source.source",
     "register_file_format": "lakestate.sinks.formats.registry",
     "register_table_type": "lakestate.tables.registry",
@@ -200,6 +202,7 @@ __all__ = [
     "VerificationReport",
     "dry_run",
     "finish_files",
+    "read_state",
     "register",
     "register_file_format",
     "register_table_type",

@@ -13,3 +13,13 @@ class StandingClock(SystemAmbient):
 
     def now_ms(self) -> int:
         return self._now_ms
+
+
+class SetClock(SystemAmbient):
+    """A host whose clock is set by the test, in milliseconds."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+
+    def now_ms(self) -> int:
+        return self.now

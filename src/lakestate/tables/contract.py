@@ -23,6 +23,7 @@ from lakestate.protocol.names import require_name
 from lakestate.protocol.rescale import clip_files
 from lakestate.protocol.table_types import TableType
 from lakestate.protocol.values import Epoch, FileRef, TaskInfo
+from lakestate.tables.arrow.schema import arrow_fields
 from lakestate.tables.context import TableContext
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 
@@ -145,6 +146,7 @@ class Table(metaclass=LifecycleMeta):
             "merge_checkpoint_metadata",
             "migrates_from",
             "open_view",
+            "stored_rows",
             "subtask_metadata_from_table",
             "table_type",
         }
@@ -196,6 +198,25 @@ class Table(metaclass=LifecycleMeta):
     @abstractmethod
     def open_view(self, files: TableFiles, context: TableContext) -> View:
         """The state that these files hold. Reading them can wait until the view is first used."""
+
+    def stored_rows(self, files: TableFiles, context: TableContext) -> pa.RecordBatchReader:
+        """The rows that these files hold, for tools that read state without the code that declared it.
+
+        By default those of the view, under the declared columns. Override it to read large tables in
+        pieces, or to show other columns.
+        """
+        schema = pa.schema(arrow_fields([*self.config.key_columns, *self.config.value_columns]))
+        rows = self.open_view(files, context).to_pylist()
+        others = {name for row in rows for name in row} - set(schema.names)
+        if others:
+            raise IncompatibleStateError(
+                f"a {self.table_type} table shows columns that it does not declare",
+                object_name=f"table {self.name}",
+                found=", ".join(sorted(others)),
+                expected=", ".join(schema.names),
+                action=f"implement {type(self).__name__}.stored_rows",
+            )
+        return pa.Table.from_pylist(rows, schema).to_reader()
 
     @abstractmethod
     def epoch_checkpointer(

@@ -41,12 +41,19 @@ def compact_entries(
     stored_as = _config_of_merge(config, codec, group)
     if stored_as is None or not is_worth_merging(group, policy):
         return None
-    entries: dict[bytes, bytes | None] = {}
-    for stored in read_entries(tuple(reversed(group)), config, context):
-        entries.update(_in_version(stored, stored_as.state_version, codec))
-    live = {key: value for key, value in entries.items() if value is not None}
+    live = merge_entries(group, stored_as, codec, context)
     merged = _store_merge(live, stored_as, group, epoch, context) if live else ()
     return CompactedFiles(files.table, group, merged)
+
+
+def merge_entries(
+    files: Sequence[FileRef], config: TableConfig, codec: EntryCodec | None, context: TableContext
+) -> dict[bytes, bytes]:
+    """The live entries of files, given newest first, in the version of the declaration."""
+    entries: dict[bytes, bytes | None] = {}
+    for stored in read_entries(tuple(reversed(files)), config, context):
+        entries.update(_in_version(stored, config.state_version, codec))
+    return {key: value for key, value in entries.items() if value is not None}
 
 
 def is_worth_merging(files: Sequence[FileRef], policy: CompactionPolicy) -> bool:

@@ -18,9 +18,10 @@ from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, Table
 from lakestate.tables.global_keyed.checkpointer import GlobalKeyedCheckpointer
-from lakestate.tables.global_keyed.compaction import compact_entries
+from lakestate.tables.global_keyed.compaction import compact_entries, merge_entries
 from lakestate.tables.global_keyed.file_check import check_entry_file
 from lakestate.tables.global_keyed.files import newest_first, parse_entries
+from lakestate.tables.global_keyed.plain_values import plain_column
 from lakestate.tables.global_keyed.python_types import StoredType
 from lakestate.tables.global_keyed.value_codec import EntryCodec, value_types
 from lakestate.tables.global_keyed.view import GlobalKeyedView
@@ -102,6 +103,16 @@ class GlobalKeyedTable(Table):
     def open_view(self, files: TableFiles, context: TableContext) -> GlobalKeyedView:
         """All entries in these files, which are those of all subtasks."""
         return GlobalKeyedView(self.config, self._codec(), files, context)
+
+    def stored_rows(self, files: TableFiles, context: TableContext) -> pa.RecordBatchReader:
+        """All entries, as columns of plain types or JSON; see `plain_values`. No types are needed."""
+        codec = None if self._value is None else self._codec()
+        entries = merge_entries(newest_first(files.files), self.config, codec, context)
+        (key,), (value,) = self.config.key_columns, self.config.value_columns
+        where = f"table {self.name} of operator {context.task.operator_id}"
+        keys = plain_column(list(entries), key.type, where)
+        values = plain_column(list(entries.values()), value.type, where)
+        return pa.table({"key": keys, "value": values}).to_reader()
 
     def epoch_checkpointer(
         self, epoch: Epoch, previous: TableFiles, context: TableContext

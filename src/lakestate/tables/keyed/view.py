@@ -7,6 +7,7 @@ The cost of a call depends on the number of rows in it, not on the size of the s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from lakestate.protocol.values import Epoch
 from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext, expired_before_us
-from lakestate.tables.contract import EpochCheckpointer, View, require_checkpointer
+from lakestate.tables.contract import EpochCheckpointer, require_checkpointer
 from lakestate.tables.runs.checkpointer import RunCheckpointer
 from lakestate.tables.runs.files import Upgrade
 from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout
@@ -28,9 +29,10 @@ from lakestate.tables.runs.merge import key_slices, merge_runs, sort_keep_last
 from lakestate.tables.runs.ownership import check_queried_keys, check_written_keys
 from lakestate.tables.runs.run import Run
 from lakestate.tables.runs.run_set import RunSet
+from lakestate.tables.runs.table import ScannedView
 
 
-class KeyedView(View):
+class KeyedView(ScannedView):
     """One subtask's rows of a `KeyedTable`.
 
     `get` returns rows in the order of the given keys, with nulls where a key has no row. `put` and
@@ -97,6 +99,12 @@ class KeyedView(View):
         for run in self._live_slices():
             live = run.rows.select(self._layout.row_schema.names)
             yield from narrow_text(live, self._row_schema_nullable()).to_batches()
+
+    def stored_part(self, keys: KeyRange) -> KeyedView:
+        """The stored rows with routing keys in a range."""
+        part = copy(self)
+        part._stored, part._written = self._stored.clip_to(keys), []
+        return part
 
     def count(self) -> int:
         """The number of keys. Reads the whole state: do not call it for every batch."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakestate.job.objects import JobObjects
-from lakestate.protocol.key_ranges import ALL_KEYS, KEY_MAX, KeyRange
+from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.metadata import TableConfig
 from lakestate.protocol.values import FileRef, TimeRange
 from lakestate.tables.context import TableContext
@@ -25,7 +25,7 @@ from lakestate.tables.runs.files import open_run
 from lakestate.tables.runs.key_equality import same_keys
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.parquet import decode_run
-from lakestate.tables.runs.partial_read import read_blocks
+from lakestate.tables.runs.partial_read import key_pieces, read_blocks
 from lakestate.tables.runs.run import Run
 
 
@@ -78,7 +78,7 @@ def _as_written(file: FileRef, config: TableConfig) -> TableConfig:
 
 def _check_run(file: FileRef, layout: RunLayout, context: TableContext) -> None:
     shown, seen = context.objects.url_of(file.path), _FileTotals()
-    for keys in _pieces(file):
+    for keys in key_pieces([file]):
         run = open_run(replace(file, valid_keys=keys), layout, context)
         _check_order(run, shown)
         seen.add(run)
@@ -87,16 +87,6 @@ def _check_run(file: FileRef, layout: RunLayout, context: TableContext) -> None:
     names = ("rows", "removed rows", "keys", "times")
     for name, one, other in zip(names, found, expected, strict=True):
         expect(one, other, f"a data file holds other {name} than its reference says", shown)
-
-
-def _pieces(file: FileRef) -> Iterator[KeyRange]:
-    """Key ranges that together are all keys, each of them of about one row group."""
-    start = 0
-    for block in file.blocks[:-1]:
-        if start <= block.keys.last < KEY_MAX:
-            yield KeyRange(start, block.keys.last)
-            start = block.keys.last + 1
-    yield ALL_KEYS if start == 0 else KeyRange(start, KEY_MAX)
 
 
 def _check_order(run: Run, shown: str) -> None:

@@ -7,7 +7,7 @@ the row groups, so that neither the rest of the file nor a request for the foote
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +15,7 @@ import xxhash
 
 from lakestate.errors import CorruptionError
 from lakestate.job.objects import JobObjects
+from lakestate.protocol.key_ranges import KEY_MAX, KeyRange
 from lakestate.protocol.values import FileRef
 from lakestate.storage.store import ByteRange
 from lakestate.tables.runs.parquet import check_row_count, read_row_groups, undecodable_error
@@ -24,6 +25,20 @@ def wanted_blocks(file: FileRef) -> tuple[int, ...]:
     """The row groups that hold valid keys. Empty if the whole file is wanted."""
     wanted = tuple(index for index, block in enumerate(file.blocks) if block.keys.overlaps(file.valid_keys))
     return () if len(wanted) == len(file.blocks) else wanted
+
+
+def key_pieces(files: Sequence[FileRef]) -> Iterator[KeyRange]:
+    """Key ranges that together are all keys, each of about one row group of the largest file.
+
+    >>> [(keys.first, keys.last == KEY_MAX) for keys in key_pieces([])]
+    [(0, True)]
+    """
+    start = 0
+    for block in max((file.blocks for file in files), key=len, default=())[:-1]:
+        if start <= block.keys.last < KEY_MAX:
+            yield KeyRange(start, block.keys.last)
+            start = block.keys.last + 1
+    yield KeyRange(start, KEY_MAX)
 
 
 def read_blocks(

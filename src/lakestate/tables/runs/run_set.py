@@ -59,6 +59,15 @@ class RunSet:
         moved._open = {part: known[part] for file in files if (part := _part(file)) in known}
         return moved
 
+    def clip_to(self, keys: KeyRange) -> RunSet:
+        """The set for some of the keys. Files of one row group stay open here, and are fetched once."""
+        clipped = RunSet(clip_files(self._files, keys), self._layout, self._context, self._upgrade)
+        for file in self._files:
+            part = file.clipped_to(keys)
+            if part is not None and not file.blocks:
+                clipped._open[_part(part)] = self.run(file).clip_to(keys)
+        return clipped
+
     def forget_before(self, min_epoch: Epoch) -> None:
         """Close the runs of epochs before this one. They are reopened from the cache if needed."""
         kept = {_part(file) for file in self._files if file.epoch >= min_epoch}

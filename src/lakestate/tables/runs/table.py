@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar, Self
 
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.metadata import Column, TableConfig
+from lakestate.protocol.key_ranges import KeyRange
+from lakestate.protocol.metadata import Column, TableConfig, TableFiles
 from lakestate.protocol.values import FileRef
 from lakestate.tables.arrow.schema import columns_of
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import Table
+from lakestate.tables.contract import Table, View
 from lakestate.tables.hashing.routing import routing_keys
 from lakestate.tables.migration.migrations import (
     Migration,
@@ -26,6 +28,21 @@ from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.file_check import check_run_file
 from lakestate.tables.runs.files import Upgrade
 from lakestate.tables.runs.layout import Hash, RunLayout
+from lakestate.tables.runs.partial_read import key_pieces
+
+
+class ScannedView(View):
+    """A view that can be read from one end to the other, also in pieces of the key space."""
+
+    _lifecycle: ClassVar[frozenset[str]] = frozenset({"stored_part"})
+
+    @abstractmethod
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        """All rows, keys then values, some at a time."""
+
+    @abstractmethod
+    def stored_part(self, keys: KeyRange) -> ScannedView:
+        """The stored rows with routing keys in a range. Row groups are opened for the part alone."""
 
 
 class RunTable(Table):
@@ -92,6 +109,20 @@ class RunTable(Table):
         table._migrations = ()
         table._version = config.state_version
         return table
+
+    def stored_rows(self, files: TableFiles, context: TableContext) -> pa.RecordBatchReader:
+        """All rows, keys then values. About one row group of each file is in memory at a time."""
+        fields = [field.with_nullable(True) for field in self.layout.row_schema]
+        return pa.RecordBatchReader.from_batches(pa.schema(fields), self._stored_batches(files, context))
+
+    def _stored_batches(self, files: TableFiles, context: TableContext) -> Iterator[pa.RecordBatch]:
+        view = self.open_view(files, context)
+        for keys in key_pieces(files.files):
+            yield from view.stored_part(keys).scan()
+
+    @abstractmethod
+    def open_view(self, files: TableFiles, context: TableContext) -> ScannedView:
+        """The state that these files hold."""
 
     def check_file(self, file: FileRef, context: TableContext) -> None:
         """Raise if a file is not what its reference says."""

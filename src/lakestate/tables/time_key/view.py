@@ -8,6 +8,7 @@ its rows may be in the result.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import EpochCheckpointer, View, require_checkpointer
+from lakestate.tables.contract import EpochCheckpointer, require_checkpointer
 from lakestate.tables.event_time import EventTimeLike, event_time_us
 from lakestate.tables.runs.files import Upgrade
 from lakestate.tables.runs.layout import Rows, RunLayout
@@ -28,13 +29,14 @@ from lakestate.tables.runs.merge import SLICE_ROWS
 from lakestate.tables.runs.ownership import check_queried_keys, check_written_keys
 from lakestate.tables.runs.run import Run
 from lakestate.tables.runs.run_set import RunSet
+from lakestate.tables.runs.table import ScannedView
 from lakestate.tables.time_key.files import TimeKeyCheckpointer, later_us, retained_from_us
 from lakestate.tables.time_key.runs import TimeSpan, matches, merge_time_runs, rows_within
 
 QUERY = "__query"
 
 
-class TimeKeyView(View):
+class TimeKeyView(ScannedView):
     """One subtask's rows of a `TimeKeyTable`.
 
     Times are datetimes, with a time zone unless the column is `timestamp_ntz`, or microseconds since
@@ -147,6 +149,12 @@ class TimeKeyView(View):
             yield from self._batches(run, span)
         for file, live in stored:
             yield from self._batches(self._stored.run(file), live)
+
+    def stored_part(self, keys: KeyRange) -> TimeKeyView:
+        """The stored rows with routing keys in a range."""
+        part = copy(self)
+        part._stored, part._appended, part._sorted = self._stored.clip_to(keys), [], []
+        return part
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """All rows as dicts, keys then values. For tests and tools."""
