@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakestate.config import RetryPolicy, StoreConfig
+    from lakestate.coordinator.commit import OperatorCommit
     from lakestate.coordinator.parquet_backend import ParquetBackend
     from lakestate.errors import (
         ConflictError,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from lakestate.operators.context import OperatorContext
     from lakestate.operators.operator import Operator, TwoInputOperator
     from lakestate.protocol.compaction import CompactionPolicy
+    from lakestate.protocol.metadata import CommitPart
     from lakestate.protocol.retention import RetentionPolicy
     from lakestate.protocol.table_types import TableType
     from lakestate.protocol.values import Epoch, Generation, TaskInfo
@@ -75,6 +77,7 @@ _MODULES = {
     "ArrowMigration": "lakestate.tables.migration.migrations",
     "CacheReport": "lakestate.verification",
     "ColumnChanges": "lakestate.tables.migration.migrations",
+    "CommitPart": "lakestate.protocol.metadata",
     "CompactionPolicy": "lakestate.protocol.compaction",
     "ConflictError": "lakestate.errors",
     "CorruptionError": "lakestate.errors",
@@ -105,6 +108,7 @@ _MODULES = {
     "MissingExtraError": "lakestate.errors",
     "NotFoundError": "lakestate.errors",
     "Operator": "lakestate.operators.operator",
+    "OperatorCommit": "lakestate.coordinator.commit",
     "OperatorContext": "lakestate.operators.context",
     "OperatorError": "lakestate.errors",
     "OutcomeUnknownError": "lakestate.errors",
@@ -146,6 +150,7 @@ __all__ = [
     "ArrowMigration",
     "CacheReport",
     "ColumnChanges",
+    "CommitPart",
     "CompactionPolicy",
     "ConflictError",
     "CorruptionError",
@@ -176,6 +181,7 @@ __all__ = [
     "MissingExtraError",
     "NotFoundError",
     "Operator",
+    "OperatorCommit",
     "OperatorContext",
     "OperatorError",
     "OutcomeUnknownError",

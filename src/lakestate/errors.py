@@ -107,7 +107,8 @@ class OutcomeUnknownError(LakestateError):
 class OperatorError(LakestateError):
     """The code of an operator or sink raised, or yielded rows it may not. The epoch is not published.
 
-    The original exception is the cause, with its own traceback.
+    Only `on_commit` is called after publication: if it raises, the next start calls it again. The
+    original exception is the cause, with its own traceback.
     """
 
     code = "operator_failed"

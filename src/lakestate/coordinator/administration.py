@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakestate.coordinator.claim import claim_generation
+from lakestate.coordinator.commit import OnCommits, OperatorCommitter, commit_epoch
 from lakestate.coordinator.compact import CompactedOperator, compact_operator
-from lakestate.coordinator.complete_epoch import completion_status, manifest_watermark, operator_entries
+from lakestate.coordinator.complete_epoch import (
+    completion_status,
+    manifest_watermark,
+    operator_entries,
+    pre_commits_of,
+)
 from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.publish import publish_epoch, require_published
+from lakestate.coordinator.recover import recover_job
 from lakestate.coordinator.retain import retain_from, retain_sparing_merges
 from lakestate.coordinator.tags import create_tag, delete_tag
 from lakestate.errors import InvalidInputError, NotFoundError
@@ -21,6 +28,7 @@ from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.paths import FENCE
+from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.records import EpochRecord, GenerationRecord, TagRecord
 from lakestate.protocol.retention import RetentionPlan, RetentionRefused
 from lakestate.protocol.values import Epoch
@@ -36,13 +44,15 @@ class JobAdministration:
         self._job_id = job_id
         self._claim: GenerationRecord | None = None
         self._published: Epoch | None = None
+        self._is_settled = False
+        """True if the newest epoch is known to be committed."""
         self._references = KnownReferences()
 
     def claim(self) -> GenerationRecord:
         """Take over the job: every other driver of it is fenced from here on."""
         self._claim = claim_generation(self._job, self._backend.ambient)
         # What is known of the job may be outdated: other drivers may have run it since.
-        self._published = None
+        self._published, self._is_settled = None, False
         self._references = KnownReferences()
         return self._claim
 
@@ -52,13 +62,18 @@ class JobAdministration:
         checkpoints: Sequence[SubtaskCheckpoint],
         min_epoch: Epoch,
         watermark_us: int | None,
+        on_commit: OnCommits,
     ) -> EpochRecord:
-        """Publish an epoch from the checkpoints of all its subtasks, claiming the job if need be."""
+        """Publish and commit an epoch from the checkpoints of its subtasks, claiming the job if need be."""
         operators = operator_entries(epoch, checkpoints)
         status = completion_status(epoch, checkpoints)
         _check_min_epoch(min_epoch, epoch)
         watermark_us = manifest_watermark(operators, watermark_us)
+        pre_commits = pre_commits_of(epoch, checkpoints, on_commit)
         claim, now_ms = self._claim or self.claim(), self._backend.ambient.now_ms()
+        if not self._is_settled:
+            # Recovery looks at the newest epoch alone: once there is another, nobody would commit this one.
+            self.finish_commit(on_commit)
         manifest = Manifest(
             job_id=self._job_id,
             epoch=epoch,
@@ -70,12 +85,32 @@ class JobAdministration:
             watermark_us=watermark_us,
             status=status,
             operators=operators,
+            sinks=pre_commits,
             state_id=claim.state_id,
         )
+        # Before the attempt: after an unknown outcome the epoch may be published.
+        self._is_settled = False
         outcome = publish_epoch(self._job, claim, manifest, self._backend.ambient)
-        record = require_published(outcome, self._job, epoch).record
+        permit = require_published(outcome, self._job, epoch)
         self._published = epoch
-        return record
+        self._commit(permit, manifest, on_commit)
+        return permit.record
+
+    def finish_commit(self, on_commit: OnCommits) -> Epoch | None:
+        """Commit the newest epoch if that was interrupted, and return it; None if nothing was left."""
+        found = recover_job(self._job, self._claim or self.claim())
+        if found is None or found.permit is None or not found.manifest.sinks:
+            self._is_settled = True
+            return None
+        self._commit(found.permit, found.manifest, on_commit)
+        return found.record.epoch
+
+    def _commit(self, permit: CommitPermit, manifest: Manifest, on_commit: OnCommits) -> None:
+        if manifest.sinks:
+            assert self._claim is not None, "what is committed was claimed"
+            committers = {name: OperatorCommitter(call) for name, call in on_commit.items()}
+            commit_epoch(self._job, self._claim, permit, manifest, committers)
+        self._is_settled = True
 
     def compact(
         self, operator_id: str, epoch: Epoch | int | None, policy: CompactionPolicy, tables: Sequence[Table]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from lakestate.coordinator.epoch_plan import encode_commit_parts
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.metadata import CompletionStatus, OperatorEntry, SubtaskEntry
+from lakestate.protocol.metadata import (
+    CommitPart,
+    CompletionStatus,
+    OperatorEntry,
+    SinkPreCommit,
+    SubtaskEntry,
+)
 from lakestate.protocol.values import Epoch
 from lakestate.tables.manager import SubtaskCheckpoint
 
@@ -17,6 +24,31 @@ def operator_entries(epoch: Epoch, checkpoints: Sequence[SubtaskCheckpoint]) -> 
     for checkpoint in checkpoints:
         operators.setdefault(checkpoint.operator_id, []).append(checkpoint)
     return tuple(_operator_entry(epoch, name, parts) for name, parts in sorted(operators.items()))
+
+
+def pre_commits_of(
+    epoch: Epoch, checkpoints: Sequence[SubtaskCheckpoint], committable: Collection[str]
+) -> tuple[SinkPreCommit, ...]:
+    """One pre-commit for each sink or operator whose subtasks left something to commit.
+
+    Raises InvalidInputError for one that cannot be committed: once published, the epoch could never be
+    finished.
+    """
+    parts: dict[str, list[CommitPart]] = {}
+    for checkpoint in sorted(checkpoints, key=lambda each: each.entry.subtask_index):
+        for table, data in sorted(checkpoint.commit_data.items()):
+            part = CommitPart(checkpoint.entry.subtask_index, table, data)
+            parts.setdefault(checkpoint.operator_id, []).append(part)
+    unknown = sorted(parts.keys() - set(committable))
+    if unknown:
+        tables = sorted({f"{name}.{part.table}" for name in unknown for part in parts[name]})
+        raise InvalidInputError(
+            f"subtasks set commit data in epoch {epoch}, and nothing commits it",
+            object_name=", ".join(tables),
+            expected="an operator with on_commit, or a sink",
+            action="define on_commit; nothing was published",
+        )
+    return tuple(SinkPreCommit(name, encode_commit_parts(found)) for name, found in parts.items())
 
 
 def completion_status(epoch: Epoch, checkpoints: Sequence[SubtaskCheckpoint]) -> CompletionStatus:

@@ -6,7 +6,7 @@ a report as MessagePack in a result row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
 from lakestate.observability.file_events import FileEvent
 from lakestate.observability.progress import StepMetrics
-from lakestate.protocol.metadata import Manifest, NamedBytes, SourceOffsets
+from lakestate.protocol.metadata import CommitPart, Manifest, NamedBytes, SourceOffsets
 from lakestate.protocol.values import Epoch, Generation
 from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.manager import SubtaskCheckpoint
@@ -116,19 +116,30 @@ def decode_merges(data: bytes) -> dict[int, tuple[CompactedFiles, ...]]:
         raise CorruptionError("merges cannot be decoded", found=f"{len(data)} bytes: {cause}") from cause
 
 
-def encode_pre_commits(pre_commits: list[bytes]) -> bytes:
-    """The pre-commits of all subtasks of a sink, as they are kept in the manifest."""
-    return msgspec.msgpack.encode(pre_commits)
+def encode_commit_parts(parts: Sequence[CommitPart]) -> bytes:
+    """What all subtasks of a sink or operator left to commit, as it is kept in the manifest."""
+    return msgspec.msgpack.encode(parts)
 
 
-def decode_pre_commits(data: bytes, object_name: str) -> list[bytes]:
-    """The pre-commits of all subtasks of a sink."""
+def decode_commit_parts(data: bytes, object_name: str) -> list[CommitPart]:
+    """What all subtasks of a sink or operator left to commit.
+
+    Bytes without subtask and table are those of a sink, as development versions wrote them.
+    """
     try:
-        return msgspec.msgpack.decode(data, type=list[bytes])
+        parts = _PARTS.decode(data)
     except UNDECODABLE as cause:
         raise CorruptionError(
             "pre-commits cannot be decoded", object_name=object_name, found=str(cause)
         ) from cause
+    return [
+        CommitPart(number, "", part) if isinstance(part, bytes) else part for number, part in enumerate(parts)
+    ]
+
+
+def decode_pre_commits(data: bytes, object_name: str) -> list[bytes]:
+    """The pre-commits of all subtasks of a sink."""
+    return [part.data for part in decode_commit_parts(data, object_name)]
 
 
 def _to_plain(value: Any) -> Any:
@@ -142,6 +153,7 @@ def _from_plain(kind: type, value: Any) -> Any:
 
 
 _REPORT: msgspec.msgpack.Decoder[SubtaskReport] = msgspec.msgpack.Decoder(SubtaskReport, dec_hook=_from_plain)
+_PARTS: msgspec.msgpack.Decoder[list[bytes | CommitPart]] = msgspec.msgpack.Decoder(list[bytes | CommitPart])
 _MERGES: msgspec.msgpack.Decoder[dict[int, tuple[CompactedFiles, ...]]] = msgspec.msgpack.Decoder(
     dict[int, tuple[CompactedFiles, ...]], dec_hook=_from_plain
 )

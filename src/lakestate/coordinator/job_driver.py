@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from lakestate.coordinator.claim import check_fence
-from lakestate.coordinator.commit import Committer, commit_epoch
+from lakestate.coordinator.commit import Committers, commit_epoch
 from lakestate.coordinator.compact import compact_operator
-from lakestate.coordinator.complete_epoch import operator_entries
-from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskMerges, encode_pre_commits
+from lakestate.coordinator.complete_epoch import operator_entries, pre_commits_of
+from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskMerges
 from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
 from lakestate.coordinator.epoch_progress import summarise_epoch
 from lakestate.coordinator.parquet_backend import ParquetBackend
@@ -36,7 +36,7 @@ from lakestate.errors import (
 from lakestate.observability.file_events import FileEvent, TellFileEvents, log_file_events
 from lakestate.observability.progress import EpochProgress
 from lakestate.protocol.compaction import CompactionPolicy
-from lakestate.protocol.metadata import CompletionStatus, Manifest, OperatorEntry, SinkPreCommit
+from lakestate.protocol.metadata import CompletionStatus, Manifest, OperatorEntry
 from lakestate.protocol.paths import EPOCH_RECORDS
 from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded
 from lakestate.protocol.records import GenerationRecord
@@ -90,9 +90,10 @@ class JobDriver:
     """Runs the epochs of one job.
 
     `steps` gives the parallelism of every operator and sink: each of their subtasks must report
-    exactly once in every epoch. `committers` are those of the sinks, by id. `timed_sources` are
-    the sources with event time: the watermark is the least of theirs. `tell_files` is called with what
-    happened to output files once their epoch is published, and again when they are committed.
+    exactly once in every epoch. `committers` are those of the sinks, and of the operators that have
+    `on_commit`, by id. `timed_sources` are the sources with event time: the watermark is the least of
+    theirs. `tell_files` is called with what happened to output files once their epoch is published, and
+    again when they are committed.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class JobDriver:
         backend: ParquetBackend,
         job_id: str,
         steps: Mapping[str, int],
-        committers: Mapping[str, Committer],
+        committers: Committers,
         *,
         timed_sources: Collection[str] = (),
         settings: DriverSettings | None = None,
@@ -182,8 +183,9 @@ class JobDriver:
 
         Raises FencedError if another driver has claimed the job. If a subtask fails, or anything else
         before the epoch record is created, nothing is published. After OutcomeUnknownError the record
-        may exist; after an error of a committer it does: the epoch is published, and the next driver
-        that starts completes its commit. Do not continue with this driver; start another.
+        may exist; after an error of a committer, such as an operator's `on_commit`, it does: the epoch is
+        published, and the next driver that starts completes its commit. Do not continue with this driver;
+        start another.
         """
         if self.parent is not None and epoch <= self.parent.epoch:
             return AlreadyPublished()
@@ -272,7 +274,7 @@ class JobDriver:
             status=CompletionStatus.FINAL if plan.then_stop else CompletionStatus.COMPLETE,
             operators=entries,
             sources=result.sources,
-            sinks=_pre_commits(result),
+            sinks=pre_commits_of(plan.epoch, result.checkpoints, self._committers),
             engine_files=result.engine_files,
             state_id=self.claim.state_id,
         )
@@ -345,11 +347,3 @@ class _Clock:
 
     def laps(self) -> dict[str, float]:
         return {**self._laps, "total": (time.perf_counter() - self._started) * 1000}
-
-
-def _pre_commits(result: EpochResult) -> tuple[SinkPreCommit, ...]:
-    """One pre-commit for each sink that has something to commit."""
-    parts: dict[str, list[bytes]] = {}
-    for checkpoint in sorted(result.checkpoints, key=lambda each: each.entry.subtask_index):
-        parts.setdefault(checkpoint.operator_id, []).extend(checkpoint.commit_data.values())
-    return tuple(SinkPreCommit(name, encode_pre_commits(found)) for name, found in parts.items() if found)

@@ -12,6 +12,7 @@ from pathlib import Path
 from lakestate.ambient import Ambient
 from lakestate.config import StoreConfig
 from lakestate.coordinator.administration import JobAdministration
+from lakestate.coordinator.commit import OnCommits
 from lakestate.coordinator.compact import CompactedOperator
 from lakestate.job.state_backend import CACHE_BYTES_DEFAULT, StateBackend
 from lakestate.protocol.compaction import CompactionPolicy
@@ -62,16 +63,29 @@ class ParquetBackend(StateBackend):
         *,
         min_epoch: Epoch | int | None = None,
         watermark_us: int | None = None,
+        on_commit: OnCommits | None = None,
     ) -> EpochRecord:
-        """Publish an epoch from what all of its subtasks reported.
+        """Publish an epoch from what all of its subtasks reported, and commit it.
 
         The epoch is final if they were checkpointed with `then_stop`. Its watermark is the least that a
         subtask reported. The job is claimed if this backend has not claimed it. Raises FencedError if
         another driver has the job, ConflictError if the epoch exists.
+
+        `on_commit` has a function for each operator whose subtasks set commit data. It is called with an
+        `OperatorCommit` once the epoch is published, after that of the epoch before if a crash interrupted
+        it. If it raises OperatorError, the epoch is published: see `finish_commit`.
         """
         return self._administration(job_id).publish(
-            Epoch(epoch), checkpoints, Epoch(min_epoch or 1), watermark_us
+            Epoch(epoch), checkpoints, Epoch(min_epoch or 1), watermark_us, on_commit or {}
         )
+
+    def finish_commit(self, job_id: str, on_commit: OnCommits) -> Epoch | None:
+        """Commit the newest epoch of a job if that was interrupted, and return it; None if nothing was left.
+
+        Call it when a program starts. The job is claimed if this backend has not claimed it. Raises
+        FencedError if another driver has the job.
+        """
+        return self._administration(job_id).finish_commit(on_commit)
 
     def compact_operator(
         self,

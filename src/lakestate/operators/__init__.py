@@ -4,6 +4,21 @@ May import `coordinator`, `tables` and everything below. How a subtask runs an o
 """
 
 from lakestate.operators.context import OperatorContext
-from lakestate.operators.operator import Batches, Operator, TwoInputOperator, batches_of, state_tables
+from lakestate.operators.operator import (
+    Batches,
+    Operator,
+    TwoInputOperator,
+    batches_of,
+    has_on_commit,
+    state_tables,
+)
 
-__all__ = ["Batches", "Operator", "OperatorContext", "TwoInputOperator", "batches_of", "state_tables"]
+__all__ = [
+    "Batches",
+    "Operator",
+    "OperatorContext",
+    "TwoInputOperator",
+    "batches_of",
+    "has_on_commit",
+    "state_tables",
+]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from inspect import iscoroutinefunction, isgeneratorfunction
 from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 
+from lakestate.coordinator.commit import OperatorCommit
 from lakestate.errors import InvalidInputError
 from lakestate.operators.context import OperatorContext
 from lakestate.protocol.metadata import Column
@@ -69,6 +71,15 @@ class Operator:
 
     def on_close(self, ctx: OperatorContext) -> Batches:
         """Called in the last epoch of a job that is drained: no rows follow."""
+
+    def on_commit(self, commit: OperatorCommit) -> None:
+        """Called on the driver once an epoch is published, with the commit data of all subtasks.
+
+        At least once for each published epoch with commit data, in the order of epochs: after a crash it is
+        called again, by the next start. The target must know the newest epoch that it has, and ignore
+        that and older ones.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define on_commit")
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -148,6 +159,36 @@ def state_tables(operator: Operator) -> Sequence[Table]:
             f"two tables of {type(operator).__name__} have the same name", found=", ".join(twice)
         )
     return tables
+
+
+def has_on_commit(operator: Operator, where: str) -> bool:
+    """Whether the operator commits output of its own.
+
+    Raises InvalidInputError for one that declares only half of it: commit data that nobody commits, or an
+    `on_commit` that is never called, or not run when it is called.
+    """
+    tables = [table.name for table in state_tables(operator) if table.config.uses_two_phase_commit]
+    is_defined = "on_commit" in vars(operator) or type(operator).on_commit is not Operator.on_commit
+    if tables and not is_defined:
+        raise InvalidInputError(
+            "a table is declared for two-phase commit, and its operator does not define on_commit",
+            object_name=where,
+            found=f"two_phase_commit=True in {', '.join(tables)}",
+            action="define on_commit(self, commit), or declare the table without two_phase_commit",
+        )
+    if is_defined and not tables:
+        raise InvalidInputError(
+            "an operator defines on_commit, and none of its tables can hold commit data",
+            object_name=where,
+            action="declare a GlobalKeyedTable with two_phase_commit=True, or remove on_commit",
+        )
+    if is_defined and (iscoroutinefunction(operator.on_commit) or isgeneratorfunction(operator.on_commit)):
+        raise InvalidInputError(
+            "on_commit is called, not awaited or iterated: its body would never run",
+            object_name=where,
+            expected="a plain function without yield",
+        )
+    return is_defined
 
 
 def batches_of(yielded: Batches) -> Iterator[pa.RecordBatch]:

@@ -184,10 +184,21 @@ class SourceOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitPart:
+    """What one subtask left to commit, through one of its tables."""
+
+    subtask_index: int
+    table: str
+    data: bytes
+    """As given to `set_commit_data`."""
+
+
+@dataclass(frozen=True, slots=True)
 class SinkPreCommit:
-    """What a sink must do to commit the epoch, in the sink's own encoding."""
+    """What is to be committed for a sink, or for an operator with `on_commit`: its parts, encoded."""
 
     sink_id: str
+    """The id of the sink or operator."""
     data: bytes
     unknown_fields: bytes = b""
 

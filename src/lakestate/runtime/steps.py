@@ -131,7 +131,7 @@ class RunningOperator:
         self._scope = scope
         self._context = OperatorContext(scope.task, scope.epoch, scope.watermark_us, scope.tables, declared)
         self._declaration = operator
-        self._operator = _fresh_copy(operator, {name: self._context.view(name) for name in declared})
+        self._operator = fresh_copy(operator, {name: self._context.view(name) for name in declared})
 
     def start(self) -> Iterator[pa.RecordBatch]:
         """Call `on_start`."""
@@ -184,7 +184,7 @@ class RunningOperator:
         return (conform_output(batch, self._output, self._scope.where) for batch in rows)
 
 
-def _fresh_copy(operator: Operator, views: Mapping[str, object]) -> Operator:
+def fresh_copy(operator: Operator, views: Mapping[str, object]) -> Operator:
     """The operator as it was declared, whatever earlier epochs and attempts did to its attributes.
 
     A Python worker keeps what was shipped to it: a shared list would carry rows of one subtask, or of

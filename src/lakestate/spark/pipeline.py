@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakestate.config import StoreConfig, duration_us
+from lakestate.coordinator.commit import Committer, OperatorCommitter
 from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import InvalidInputError
 from lakestate.observability.listeners import Listener, check_listeners, tell_files
-from lakestate.operators.operator import Operator
+from lakestate.operators.operator import Operator, has_on_commit
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.key_ranges import require_parallelism
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.names import require_name
 from lakestate.protocol.retention import RetentionPolicy
+from lakestate.runtime.operator_commit import operator_committer
 from lakestate.runtime.sink_step import sink_clean_up, sink_committer
 from lakestate.sinks.sink import Sink
 from lakestate.spark.checkpoint.directory import SparkDirectory
@@ -217,13 +219,23 @@ class Pipeline:
             self._backend,
             self._job_id,
             pipeline.steps,
-            {node.step_id: sink_committer(node.sink) for node in self._graph.sinks},
+            self._committers(),
             timed_sources=[node.name for node in self._graph.sources if node.event_time is not None],
             settings=self._settings,
             compactor=self._compactor(pipeline.schemas),
             clean_up=sink_clean_up({node.step_id: node.sink for node in self._graph.sinks}, self._job_id),
             tell_files=partial(tell_files, listeners),
         )
+
+    def _committers(self) -> dict[str, Committer | OperatorCommitter]:
+        """Those of sinks and operators, in the order in which they were added."""
+        found: dict[str, Committer | OperatorCommitter] = {}
+        for node in self._graph.steps:
+            if isinstance(node, SinkNode):
+                found[node.step_id] = sink_committer(node.sink)
+            elif has_on_commit(node.operator, f"operator {node.step_id}"):
+                found[node.step_id] = operator_committer(node.operator)
+        return found
 
     def _compactor(self, schemas: Schemas) -> SparkCompactor | None:
         policy = self._settings.compaction

@@ -14,15 +14,17 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from lakestate.coordinator.commit import OperatorCommit, OperatorCommitter
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import ConflictError, InvalidInputError
 from lakestate.observability.progress import EpochProgress
 from lakestate.operators.context import OperatorContext
-from lakestate.operators.operator import Operator, state_tables
+from lakestate.operators.operator import Operator, has_on_commit, state_tables
 from lakestate.protocol.metadata import SourceOffsets, TableConfig
 from lakestate.protocol.values import TaskInfo
+from lakestate.runtime.operator_commit import operator_committer
 from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
 from lakestate.tables.arrow.conform import conform_columns
@@ -30,6 +32,7 @@ from lakestate.tables.arrow.schema import arrow_type
 from lakestate.tables.event_time import EventTimeLike, event_time_us
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.manager import TableManager
+from lakestate.testing.faults import SimulatedCrash
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]"
 OPERATOR_ID = "operator"
@@ -80,6 +83,9 @@ class OperatorHarness:
         self._settings = settings
         self.progress: EpochProgress | None = None
         """The progress of the last epoch."""
+        self.commits: list[OperatorCommit] = []
+        """Every call of `on_commit`, in order, also those that raised."""
+        self._crashes_after_commit = False
         self._driver = self._start_driver()
 
     @property
@@ -120,6 +126,24 @@ class OperatorHarness:
         list(self._subtasks(plan, _inputs(rows, left, right)))
         self.restart()
 
+    def crash_in_commit(
+        self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTimeLike | None = None
+    ) -> None:
+        """Run and publish an epoch, crash after `on_commit`, and restart, which calls it again."""
+        self._crashes_after_commit = True
+        try:
+            self._run(_inputs(rows, left, right), watermark, then_stop=False)
+        except SimulatedCrash:
+            self.restart()
+        else:
+            raise InvalidInputError(
+                "the epoch has nothing to commit, and on_commit was not called",
+                object_name=type(self._operator).__name__,
+                action="pass rows for which the operator calls set_commit_data, or use crash",
+            )
+        finally:
+            self._crashes_after_commit = False
+
     def restart(self, operator: Operator | None = None) -> None:
         """Stop and start again, possibly with a newer version of the operator."""
         self._operator = operator or self._operator
@@ -157,13 +181,27 @@ class OperatorHarness:
             self._backend,
             "harness",
             {OPERATOR_ID: self._parallelism},
-            {},
+            self._committers(),
             timed_sources=(_SOURCE,),
             settings=self._settings,
             upkeep_executor=_Inline(),
         )
         driver.start()
         return driver
+
+    def _committers(self) -> dict[str, OperatorCommitter]:
+        if not has_on_commit(self._operator, f"operator {type(self._operator).__name__}"):
+            return {}
+        on_commit = operator_committer(self._operator).on_commit
+
+        def call(commit: OperatorCommit) -> None:
+            self.commits.append(commit)
+            on_commit(commit)
+            if self._crashes_after_commit:
+                self._crashes_after_commit = False
+                raise SimulatedCrash("after on_commit")
+
+        return {OPERATOR_ID: OperatorCommitter(call)}
 
     def _run(
         self, inputs: Mapping[str, pa.Table], watermark: EventTimeLike | None, *, then_stop: bool

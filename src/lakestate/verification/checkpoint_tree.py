@@ -7,13 +7,15 @@ compared with each other; `data_files` checks the files themselves.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 
+import xxhash
+
 from lakestate.codec import decode_manifest, decode_subtask
-from lakestate.coordinator.epoch_plan import decode_pre_commits
+from lakestate.coordinator.epoch_plan import decode_commit_parts
 from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange, key_range_of
 from lakestate.protocol.metadata import (
     Manifest,
@@ -53,6 +55,12 @@ class _MetadataFacts:
     size_bytes: int
     checksum: int
     summary: StateSummary
+    commit_data: frozenset[tuple[str, int]]
+    """Each table with commit data, and the hash of that data, which can be large."""
+
+
+_Commits = Mapping[str, Mapping[int, frozenset[tuple[str, int]]]]
+"""The tables with commit data and its hash, by operator or sink and by subtask."""
 
 
 class CheckpointTree:
@@ -79,15 +87,19 @@ class CheckpointTree:
             return None
         for flaw in _manifest_flaws(manifest, record):
             audit.add_flaw(path, flaw)
-        for sink in manifest.sinks:
-            audit.try_read(path, partial(decode_pre_commits, sink.data, url))
+        commits = audit.try_read(path, partial(_stated_commits, manifest, url))
         entries = [(operator, entry) for operator in manifest.operators for entry in operator.subtasks]
-        for _ in self._threads.map(lambda item: self._read_entry(path, manifest, *item), entries):
+        for _ in self._threads.map(lambda item: self._read_entry(path, manifest, commits, *item), entries):
             pass
         return manifest
 
     def _read_entry(
-        self, manifest_path: str, manifest: Manifest, operator: OperatorEntry, entry: SubtaskEntry
+        self,
+        manifest_path: str,
+        manifest: Manifest,
+        commits: _Commits | None,
+        operator: OperatorEntry,
+        entry: SubtaskEntry,
     ) -> None:
         path, audit = entry.metadata.path, self._audit
         audit.add_epoch_dependency(path, manifest.epoch)
@@ -101,6 +113,8 @@ class CheckpointTree:
         known = self._metadata[path]
         if known is not None:
             for flaw in _entry_flaws(known, manifest, operator, entry):
+                audit.add_flaw(manifest_path, flaw)
+            for flaw in _commit_flaws(known, commits, operator.operator_id, entry):
                 audit.add_flaw(manifest_path, flaw)
 
     def _read_metadata(self, entry: SubtaskEntry) -> _MetadataFacts | None:
@@ -132,6 +146,11 @@ class CheckpointTree:
             ref.checksum,
             StateSummary(
                 len(files), sum(file.row_count for file in files), sum(file.size_bytes for file in files)
+            ),
+            frozenset(
+                (table.table, xxhash.xxh3_64_intdigest(table.commit_data))
+                for table in metadata.tables
+                if table.commit_data is not None
             ),
         )
 
@@ -190,6 +209,36 @@ def _entry_flaws(
     summary = replace(entry.summary, bytes_written=0)
     if summary != known.summary:
         yield _contradiction(f"{entry.metadata.path} summed up as {summary}", str(known.summary))
+
+
+def _stated_commits(manifest: Manifest, url: str) -> _Commits:
+    """What a manifest says is to be committed. Sinks of development versions did not say by which subtask."""
+    found: dict[str, dict[int, frozenset[tuple[str, int]]]] = {}
+    for sink in manifest.sinks:
+        by_subtask = found.setdefault(sink.sink_id, {})
+        for part in decode_commit_parts(sink.data, url):
+            stated = (part.table, xxhash.xxh3_64_intdigest(part.data))
+            by_subtask[part.subtask_index] = by_subtask.get(part.subtask_index, frozenset()) | {stated}
+    return {
+        name: by_subtask
+        for name, by_subtask in found.items()
+        if not any(table == "" for stated in by_subtask.values() for table, _ in stated)
+    }
+
+
+def _commit_flaws(
+    known: _MetadataFacts, commits: _Commits | None, operator_id: str, entry: SubtaskEntry
+) -> Iterator[Flaw]:
+    """Where the commit data of a subtask is not what the manifest will commit for it."""
+    if commits is None:
+        return
+    stated = commits.get(operator_id, {}).get(entry.subtask_index, frozenset())
+    if stated != known.commit_data:
+        tables = ", ".join(sorted({table for table, _ in stated ^ known.commit_data}))
+        yield _contradiction(
+            f"other commit data of {operator_id}, subtask {entry.subtask_index}, tables {tables}",
+            f"that of {entry.metadata.path}",
+        )
 
 
 def _metadata_flaws(metadata: SubtaskMetadata) -> Iterator[Flaw]:

@@ -1,10 +1,12 @@
-"""The page on operations runs on Spark as it stands."""
+"""The pages on operations and on outputs of your own run on Spark as they stand."""
 
 from __future__ import annotations
 
 import re
+import sqlite3
 import tempfile
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +50,33 @@ def final_counts(folder: Path) -> dict[int, int]:
 
 def expected_counts(rows: int) -> dict[int, int]:
     return dict(Counter(AuctionHouse(0).rows(AuctionKind.BIDS, 0, rows).column("bidder").to_pylist()))
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_page_on_outputs_of_your_own_runs_and_its_program_runs_twice(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "own-outputs.md").read_text().replace("file:///data", f"file://{tmp_path}")
+    program, test, without_spark = re.findall(
+        r"```python\n(.*?)```", page.replace("/data", str(tmp_path)), re.DOTALL
+    )
+    for _ in range(2):
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(program, names)
+        assert names["query"].exception() is None
+        assert bids_in(tmp_path / "bids.db") == expected_bids(20_000)
+    exec(test, names)
+    (tmp_path / "test").mkdir()
+    names["test_a_repeated_commit_changes_nothing"](tmp_path / "test")
+    exec(without_spark, names)
+
+
+def bids_in(path: Path) -> dict[int, tuple[int, int]]:
+    with closing(sqlite3.connect(path)) as db:
+        return {bidder: (bids, spent) for bidder, bids, spent in db.execute("SELECT * FROM bids")}
+
+
+def expected_bids(rows: int) -> dict[int, tuple[int, int]]:
+    found: dict[int, tuple[int, int]] = {}
+    for row in AuctionHouse(0).rows(AuctionKind.BIDS, 0, rows).to_pylist():
+        bids, spent = found.get(row["bidder"], (0, 0))
+        found[row["bidder"]] = (bids + 1, spent + row["price"])
+    return found

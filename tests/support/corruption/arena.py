@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from tests.support.corruption.job import JOB, CorruptionJob, World
 from tests.support.corruption.mutations import Damage, Original
 
 import lakestate as ls
+from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.coordinator.retain import read_references
 from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.resolve import Damaged
@@ -157,7 +157,7 @@ class Arena:
     def _finished_files(self, sink_id: str) -> Iterator[FilePreCommit]:
         manifest = self.job.backend.load_checkpoint_metadata(JOB, self.newest)
         for sink in (sink for sink in manifest.sinks if sink.sink_id == sink_id):
-            for data in msgspec.msgpack.decode(sink.data, type=list[bytes]):
+            for data in decode_pre_commits(sink.data, "manifest"):
                 yield from PreCommit.decode(data).finished
 
     def _local_targets(self) -> Iterator[Target]:

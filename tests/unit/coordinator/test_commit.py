@@ -58,7 +58,9 @@ class TestCommitting:
         manifest = driver.write(Epoch(1))
         outcome = driver.publish(manifest)
         assert isinstance(outcome, Published)
-        with pytest.raises(InvalidInputError, match="found out; expected no sink; start once with these"):
+        with pytest.raises(
+            InvalidInputError, match="found out; expected none; start once with them as they were"
+        ):
             commit_epoch(driver.job, driver.claim, outcome.permit, manifest, {})
         assert driver.job.read_committed(Epoch(1)) is None
 

@@ -12,7 +12,7 @@ from tests.support.jobs.table_job import EAGER
 
 import lakestate as ls
 from lakestate.coordinator.compact import compact_operator
-from lakestate.coordinator.epoch_plan import encode_pre_commits
+from lakestate.coordinator.epoch_plan import encode_commit_parts
 from lakestate.coordinator.upkeep import CLEAN_UP_EPOCHS, Upkeep
 from lakestate.errors import FencedError, InvalidInputError
 from lakestate.protocol.metadata import Manifest, SinkPreCommit
@@ -187,7 +187,7 @@ def test_a_sink_that_cannot_be_cleared_does_not_keep_the_others_from_it() -> Non
 
     names = ("first", "second")
     manifest: Any = SimpleNamespace(
-        epoch=Epoch(1), sinks=[SinkPreCommit(name, encode_pre_commits([])) for name in names]
+        epoch=Epoch(1), sinks=[SinkPreCommit(name, encode_commit_parts([])) for name in names]
     )
     sinks: dict[str, Any] = {name: OneSink(name) for name in names}
     with pytest.raises(InvalidInputError, match="not allowed to list uploads: first"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError, NotFoundError
 from lakestate.job.objects import JobObjects
-from lakestate.operators.operator import TwoInputOperator, state_tables
+from lakestate.operators.operator import TwoInputOperator, has_on_commit, state_tables
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.names import did_you_mean, require_name
 from lakestate.spark.graph.column_names import unknown_column_error
@@ -138,6 +138,7 @@ def _check_event_time(source: SourceNode) -> None:
 
 def _check_operator(node: ApplyNode, schemas: Schemas) -> None:
     where = f"operator {node.step_id}"
+    has_on_commit(node.operator, where)
     two = isinstance(node.operator, TwoInputOperator)
     if two != isinstance(node.parent, ConnectNode):
         raise InvalidInputError(
