@@ -171,7 +171,7 @@ def _pipeline(spark: SparkSession, source: Path, folder: Path, codec: str) -> Ti
     query = pipeline.start(trigger={"availableNow": True}, listeners=[Ends()])
     query.awaitTermination()
     times.stop()
-    query.stop(drain=True)
+    query.stop(finish_files=True)
     _check(folder / "out", source)
     return times
 

@@ -93,7 +93,7 @@ def main() -> None:
         trigger={"availableNow": True}, listeners=[ls.ProgressLine(sys.stdout)]
     )
     query.awaitTermination()
-    query.stop(drain=True)
+    query.stop(finish_files=True)
 
 
 if __name__ == "__main__":

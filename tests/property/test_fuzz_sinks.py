@@ -123,7 +123,7 @@ def open_file_rows() -> dict[tuple[str, int], bytes]:
         parallelism=1,
     )
     for _ in range(2):
-        job.run_epoch(then_stop=False)
+        job.run_epoch(finish_files=False)
     return dict(job.published.state)
 
 
@@ -159,7 +159,7 @@ def test_a_sink_continues_from_its_state_or_refuses_it(rows: dict[tuple[str, int
         job = SinkJob(lambda: sink, numbered_rows(5), parallelism=1)
         attempt = job.attempt(0)
         attempt.writer = sink.writer(context_with(attempt, rows))
-        attempt.finish(then_stop=True)
+        attempt.finish(finish_files=True)
 
     decodes_or_refuses(go_on)
 

@@ -32,7 +32,7 @@ def test_clean_up_leaves_an_upload_that_the_next_epoch_has_begun_for_an_older_fi
     job.open_sink().committer().clean_up(JOB, Epoch(1), job.published.pre_commits)
     assert begun[0] in store.uploads.list_dangling()
     job.publish(next_epoch)
-    job.publish([job.attempt(0).finish(then_stop=True), job.attempt(1).finish(then_stop=True)])
+    job.publish([job.attempt(0).finish(finish_files=True), job.attempt(1).finish(finish_files=True)])
     job.commit()
     files = [store.get(info.path).data for info in store.list() if not info.path.startswith("_")]
     assert sorted(len(data.splitlines()) for data in files) == [12, 60]

@@ -14,6 +14,7 @@ from lakestate.coordinator.compact import (
     compact_subtask,
 )
 from lakestate.coordinator.epoch_plan import (
+    Ending,
     EpochPlan,
     EpochResult,
     Merges,
@@ -44,6 +45,7 @@ __all__ = [
     "Committer",
     "CompactedOperator",
     "DriverSettings",
+    "Ending",
     "EpochFinished",
     "EpochPlan",
     "EpochPlanner",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -28,6 +29,22 @@ Merges = Mapping[str, SubtaskMerges]
 """Merges to swap in, by operator."""
 
 
+class Ending(Enum):
+    """What follows an epoch, and so what its subtasks do at its end."""
+
+    CONTINUE = "continue"
+    """The next epoch. Files stay open for it."""
+    FINISH_FILES = "finish_files"
+    """A pause. The epoch has no rows and calls no operator; sinks finish their files."""
+    END_OF_STREAM = "end_of_stream"
+    """Nothing. Operators are closed, sinks finish their files, and the job is marked as finished."""
+
+    @property
+    def finishes_files(self) -> bool:
+        """Whether sinks finish all files."""
+        return self is not Ending.CONTINUE
+
+
 @dataclass(frozen=True, slots=True)
 class EpochPlan:
     """One epoch to run, the same for all subtasks."""
@@ -40,7 +57,7 @@ class EpochPlan:
     watermark_us: int | None
     min_epoch: Epoch
     processing_time_us: int
-    then_stop: bool = False
+    ending: Ending = Ending.CONTINUE
     merges: Merges = field(default_factory=dict)
     state_id: str = ""
     """Identifies the state of the job; see `GenerationRecord`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lakestate.coordinator.epoch_plan import EpochPlan, Merges
+from lakestate.coordinator.epoch_plan import Ending, EpochPlan, Merges
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation
@@ -34,7 +34,7 @@ class EpochPlanner:
         *,
         state_id: str,
         merges: Merges | None = None,
-        then_stop: bool = False,
+        ending: Ending = Ending.CONTINUE,
     ) -> EpochPlan:
         """The epoch after `parent`, to be run at `now_ms` by a driver of this generation."""
         epoch = next_epoch(parent)
@@ -43,15 +43,18 @@ class EpochPlanner:
             epoch=epoch,
             generation=generation,
             parent=parent,
-            watermark_us=None if parent is None else self._next_watermark_us(parent),
+            watermark_us=None if parent is None else self._next_watermark_us(parent, ending),
             min_epoch=Epoch(max(1, epoch - self.retention.keep_epochs + 1)),
             processing_time_us=_processing_time_ms(parent, now_ms) * 1000,
-            then_stop=then_stop,
+            ending=ending,
             merges=merges or {},
             state_id=state_id,
         )
 
-    def _next_watermark_us(self, parent: Manifest) -> int | None:
+    def _next_watermark_us(self, parent: Manifest, ending: Ending) -> int | None:
+        if ending is Ending.FINISH_FILES:
+            # Operators are not called, so nothing may expire that they have not seen the watermark pass.
+            return parent.watermark_us
         reached = {source.source: source.watermark_us for source in parent.sources}
         return job_watermark(parent.watermark_us, [reached.get(name) for name in self.timed_sources])
 

@@ -18,12 +18,12 @@ from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.commit import Committers, commit_epoch
 from lakestate.coordinator.compact import compact_operator
 from lakestate.coordinator.complete_epoch import operator_entries, pre_commits_of
-from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskMerges
+from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskMerges
 from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
 from lakestate.coordinator.epoch_progress import summarise_epoch
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch, require_published
-from lakestate.coordinator.recover import recover_job
+from lakestate.coordinator.recover import recover_job, refuse_finished
 from lakestate.coordinator.upkeep import CleanUp, Compactor, Upkeep
 from lakestate.errors import (
     ConflictError,
@@ -124,6 +124,7 @@ class JobDriver:
         """What was told of the files of this epoch."""
         self._upkeep_executor = upkeep_executor
         self._claim: GenerationRecord | None = None
+        self._is_reopened = False
         self._upkeep: Upkeep | None = None
         self.parent: Manifest | None = None
         """The newest published epoch, which the next one restores from."""
@@ -135,8 +136,12 @@ class JobDriver:
             raise InvalidInputError("the driver has not been started", action="call start() first")
         return self._claim
 
-    def start(self) -> Manifest | None:
-        """Claim the job, find its newest epoch, and finish an interrupted commit."""
+    def start(self, *, reopen: bool = False) -> Manifest | None:
+        """Claim the job, find its newest epoch, and finish an interrupted commit.
+
+        A job whose stream has ended is refused, once its commit is complete, unless it is reopened.
+        """
+        self._is_reopened = reopen
         self._claim = self._backend.claim(self._job.job_id)
         self._upkeep = Upkeep(
             self._job,
@@ -148,7 +153,10 @@ class JobDriver:
             clean_up=self._clean_up,
             executor=self._upkeep_executor,
         )
-        return self._recover()
+        parent = self._recover()
+        if not reopen:
+            refuse_finished(parent)
+        return parent
 
     def stop(self) -> None:
         """Wait for work beside the stream. The claim stays until another driver takes over."""
@@ -167,7 +175,7 @@ class JobDriver:
         """The epoch after the newest."""
         return next_epoch(self.parent)
 
-    def plan(self, *, then_stop: bool = False) -> EpochPlan:
+    def plan(self, ending: Ending = Ending.CONTINUE) -> EpochPlan:
         """What the subtasks of the next epoch are given."""
         return self._planner.plan(
             self.parent,
@@ -175,10 +183,10 @@ class JobDriver:
             self._ambient.now_ms(),
             state_id=self.claim.state_id,
             merges=None if self._upkeep is None else self._upkeep.merges(),
-            then_stop=then_stop,
+            ending=ending,
         )
 
-    def run_epoch(self, epoch: Epoch, run: RunSubtasks, *, then_stop: bool = False) -> EpochOutcome:
+    def run_epoch(self, epoch: Epoch, run: RunSubtasks, ending: Ending = Ending.CONTINUE) -> EpochOutcome:
         """Run, publish and commit one epoch, or return why that is not needed.
 
         Raises FencedError if another driver has claimed the job. If a subtask fails, or anything else
@@ -193,8 +201,10 @@ class JobDriver:
             raise InvalidInputError(
                 "the engine skipped an epoch", found=f"epoch {epoch}", expected=f"epoch {self.next_epoch()}"
             )
+        if not self._is_reopened:
+            refuse_finished(self.parent)
         clock = _Clock()
-        plan = self.plan(then_stop=then_stop)
+        plan = self.plan(ending)
         result, entries = self._run_unless_fenced(plan, run)
         clock.lap("run")
         manifest = self._manifest(plan, result, entries)
@@ -271,7 +281,7 @@ class JobDriver:
             finished_ms=max(plan.processing_time_us // 1000, self._ambient.now_ms()),
             min_epoch=plan.min_epoch,
             watermark_us=plan.watermark_us,
-            status=CompletionStatus.FINAL if plan.then_stop else CompletionStatus.COMPLETE,
+            status=_status_after(plan.ending),
             operators=entries,
             sources=result.sources,
             sinks=pre_commits_of(plan.epoch, result.checkpoints, self._committers),
@@ -331,6 +341,10 @@ class JobDriver:
         policy = self._settings.compaction or CompactionPolicy()
         done = compact_operator(self._backend, manifest, operator_id, generation, policy)
         return {index: done.of_subtask(index) for index in range(self._steps[operator_id])}
+
+
+def _status_after(ending: Ending) -> CompletionStatus:
+    return CompletionStatus.FINAL if ending is Ending.END_OF_STREAM else CompletionStatus.COMPLETE
 
 
 class _Clock:

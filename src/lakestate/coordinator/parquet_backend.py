@@ -67,9 +67,9 @@ class ParquetBackend(StateBackend):
     ) -> EpochRecord:
         """Publish an epoch from what all of its subtasks reported, and commit it.
 
-        The epoch is final if they were checkpointed with `then_stop`. Its watermark is the least that a
-        subtask reported. The job is claimed if this backend has not claimed it. Raises FencedError if
-        another driver has the job, ConflictError if the epoch exists.
+        The epoch is final if they were checkpointed with `then_stop`: the stream has ended. Its watermark
+        is the least that a subtask reported. The job is claimed if this backend has not claimed it. Raises
+        FencedError if another driver has the job, ConflictError if the epoch exists.
 
         `on_commit` has a function for each operator whose subtasks set commit data. It is called with an
         `OperatorCommit` once the epoch is published, after that of the epoch before if a crash interrupted

@@ -8,7 +8,7 @@ from typing import assert_never
 from lakestate.coordinator.claim import check_fence
 from lakestate.errors import CorruptionError, IncompatibleStateError
 from lakestate.job.objects import JobObjects, Versioned
-from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.metadata import CompletionStatus, Manifest
 from lakestate.protocol.paths import FENCE
 from lakestate.protocol.publication import CommitPermit, Fenced
 from lakestate.protocol.records import BoundaryRecord, CommittedRecord, EpochRecord, GenerationRecord
@@ -65,6 +65,30 @@ def recover_job(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | No
             raise _outdated_fence(job, claim, by)
         case _:
             assert_never(decision)
+
+
+def refuse_finished(newest: Manifest | None) -> None:
+    """Refuse a job whose newest epoch is final: operators were told that no rows follow."""
+    if newest is not None and newest.status is CompletionStatus.FINAL:
+        raise IncompatibleStateError(
+            "the stream of this job has ended",
+            object_name=f"job {newest.job_id}",
+            found=f"epoch {newest.epoch}, in which operators were closed",
+            expected="a job that was stopped without drain=True",
+            action="to process more rows with the state that on_close left, start with reopen=True; to pause "
+            "a job, stop it with finish_files=True",
+        )
+
+
+def refuse_finished_before_claim(newest: Manifest | None, job: JobObjects) -> None:
+    """Refuse a job that is finished and committed, without disturbing a driver that has reopened it.
+
+    If the commit of the last epoch is not complete, the job has to be claimed first, to complete it.
+    """
+    if newest is None or newest.status is not CompletionStatus.FINAL:
+        return
+    if job.is_marked_committed(newest.epoch):
+        refuse_finished(newest)
 
 
 def _observe(

@@ -70,7 +70,11 @@ class Operator:
         """
 
     def on_close(self, ctx: OperatorContext) -> Batches:
-        """Called in the last epoch of a job that is drained: no rows follow."""
+        """Called in the last epoch of a stream that has ended (`query.stop(drain=True)`): no rows follow.
+
+        Not called by any other stop. If the job is reopened, it continues with the state that this
+        leaves: delete what you yield.
+        """
 
     def on_commit(self, commit: OperatorCommit) -> None:
         """Called on the driver once an epoch is published, with the commit data of all subtasks.

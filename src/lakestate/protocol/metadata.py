@@ -208,7 +208,7 @@ class CompletionStatus(IntEnum):
 
     COMPLETE = 1
     FINAL = 2
-    """Complete, and the job was drained: its open files are closed."""
+    """Complete, and the stream has ended: operators are closed, and no file is open."""
 
 
 @dataclass(frozen=True, slots=True)

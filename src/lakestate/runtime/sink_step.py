@@ -90,9 +90,9 @@ class RunningSink:
         """Do nothing: `finish` closes the files."""
         return iter(())
 
-    def finish(self, *, then_stop: bool) -> None:
+    def finish(self, *, finish_files: bool) -> None:
         """Put what is needed to continue open files into the tables."""
-        self._writer.finish(then_stop=then_stop)
+        self._writer.finish(finish_files=finish_files)
 
     def abandon(self) -> None:
         """Release the writer."""
@@ -116,6 +116,16 @@ def sink_clean_up(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest]
             raise failed[0]
 
     return clean_up
+
+
+def has_open_files(sinks: Mapping[str, Sink], manifest: Manifest) -> bool:
+    """Whether an epoch left output files open."""
+    found = {each.sink_id: each.data for each in manifest.sinks}
+    where = f"manifest of epoch {manifest.epoch}"
+    return any(
+        sink.has_open_files(decode_pre_commits(found[sink_id], where) if sink_id in found else ())
+        for sink_id, sink in sinks.items()
+    )
 
 
 def sink_committer(sink: Sink, sink_id: str | None = None) -> Committer:

@@ -63,11 +63,14 @@ class RunningStep(Protocol):
         ...
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """Called after everything else, if the job is drained."""
+        """Called after everything else, if the stream has ended."""
         ...
 
-    def finish(self, *, then_stop: bool) -> None:
-        """Called before the checkpoint: everything that must survive goes into the tables."""
+    def finish(self, *, finish_files: bool) -> None:
+        """Called before the checkpoint: everything that must survive goes into the tables.
+
+        With `finish_files`, output files are finished.
+        """
         ...
 
     def abandon(self) -> None:
@@ -154,7 +157,7 @@ class RunningOperator:
         """Call `on_close`."""
         return self._run_hook("on_close", lambda: self._operator.on_close(self._context))
 
-    def finish(self, *, then_stop: bool) -> None:
+    def finish(self, *, finish_files: bool) -> None:
         """Do nothing: an operator's state is already in its tables."""
 
     def abandon(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakestate.coordinator.epoch_plan import EpochPlan, SubtaskReport
+from lakestate.coordinator.epoch_plan import Ending, EpochPlan, SubtaskReport
 from lakestate.errors import InvalidInputError
 from lakestate.job.state_backend import StateBackend
 from lakestate.observability.progress import StepMetrics
@@ -127,6 +127,9 @@ class SubtaskRun:
         return manager
 
     def _process(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[Exported]:
+        if self._plan.ending is Ending.FINISH_FILES:
+            _refuse_rows(batches, self._stage.name)
+            return
         # Children first, so that they are ready for what a parent yields at its start.
         for number in reversed(range(len(self._steps))):
             yield from self._emit(number, self._steps[number].start())
@@ -135,7 +138,7 @@ class SubtaskRun:
                 yield from self._feed(number, input_name, batch)
         if self._plan.watermark_us is not None:
             yield from self._call_each(lambda step: step.watermark())
-        if self._plan.then_stop:
+        if self._plan.ending is Ending.END_OF_STREAM:
             yield from self._call_each(lambda step: step.close())
 
     def _call_each(self, hook: Callable[[RunningStep], Iterator[pa.RecordBatch]]) -> Iterator[Exported]:
@@ -160,10 +163,20 @@ class SubtaskRun:
         plan = self._plan
         for step, manager in zip(self._steps, self._managers, strict=True):
             started = time.perf_counter()
-            step.finish(then_stop=plan.then_stop)
-            done = manager.checkpoint(plan.epoch, plan.min_epoch, plan.watermark_us, plan.then_stop)
+            step.finish(finish_files=plan.ending.finishes_files)
+            is_last = plan.ending is Ending.END_OF_STREAM
+            done = manager.checkpoint(plan.epoch, plan.min_epoch, plan.watermark_us, then_stop=is_last)
             self._progress.checkpoints.append(done)
             self._progress.checkpoint_ms.append(_ms_since(started))
+
+
+def _refuse_rows(batches: Iterable[tuple[str, pa.RecordBatch]], stage: str) -> None:
+    """Operators are not called in this epoch, so its rows would be lost."""
+    count = sum(batch.num_rows for _, batch in batches)
+    if count:
+        raise InvalidInputError(
+            "an epoch that only finishes files was given rows", object_name=stage, found=f"{count} rows"
+        )
 
 
 def _children(links: Sequence[ChainLink]) -> dict[int | None, list[int]]:

@@ -57,10 +57,10 @@ class SinkWriter(Protocol):
         """Take rows."""
         ...
 
-    def finish(self, *, then_stop: bool) -> None:
+    def finish(self, *, finish_files: bool) -> None:
         """End the epoch: put everything needed to continue, or to commit, into the state tables.
 
-        Open files go into the table, finished ones into its commit data. With `then_stop` all
+        Open files go into the table, finished ones into its commit data. With `finish_files` all
         files are finished. Called before `TableManager.checkpoint`.
         """
         ...
@@ -117,6 +117,13 @@ class Sink(ABC):
     ) -> Sequence[FileEvent]:
         """An event for each file that the commit of an epoch made visible. Does no I/O."""
         return ()
+
+    def has_open_files(self, pre_commits: Sequence[bytes]) -> bool:
+        """Whether an epoch with these pre-commits left something open that `finish_files` would finish.
+
+        If in doubt, it did: an epoch that finishes nothing does no harm.
+        """
+        return True
 
     @property
     def shuffled_partitioning(self) -> Partitioning | None:

@@ -12,6 +12,7 @@ from lakestate.config import StoreConfig, duration_us
 from lakestate.coordinator.commit import Committer, OperatorCommitter
 from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
+from lakestate.coordinator.recover import refuse_finished_before_claim
 from lakestate.errors import InvalidInputError
 from lakestate.observability.listeners import Listener, check_listeners, tell_files
 from lakestate.operators.operator import Operator, has_on_commit
@@ -132,7 +133,7 @@ class Pipeline:
         source.late_rows().sink("late", ls.ParquetSink("file:///data/late"))
         query = pipeline.start(trigger={"availableNow": True})
         query.awaitTermination()
-        query.stop(drain=True)
+        query.stop(finish_files=True)
     """
 
     def __init__(
@@ -184,13 +185,15 @@ class Pipeline:
         listeners: Sequence[Listener] = (),
         drop: Collection[str] = (),
         spark_checkpoint: str | Path | None = None,
+        reopen: bool = False,
     ) -> PipelineQuery:
         """Check the pipeline, take over the job, and continue after its newest epoch.
 
         `trigger` is Spark's: `{"processingTime": "10 seconds"}`, `{"availableNow": True}` or
         `{"once": True}`. `drop` names stored operators and sinks whose state you give up.
         `spark_checkpoint` is a local directory in which Spark keeps its own logs while the query
-        runs. They are a cache, rebuilt at every start.
+        runs. They are a cache, rebuilt at every start. A job that was stopped with `drain=True` is finished,
+        and starts again only with `reopen`: it continues with the state that its operators left.
         """
         trigger = _require_trigger(trigger)
         check_listeners(listeners)
@@ -200,13 +203,16 @@ class Pipeline:
         schemas = Schemas(session, self._graph)
         check_types(self._graph, schemas)
         # Before the job is claimed: a pipeline that cannot run must not stop the driver that is running.
-        self._check_stored(self._backend.newest_checkpoint(self._job_id), drop)
+        newest = self._backend.newest_checkpoint(self._job_id)
+        if not reopen:
+            refuse_finished_before_claim(newest, self._backend.objects(self._job_id))
+        self._check_stored(newest, drop)
         pipeline = compile_pipeline(self._graph, schemas, self._parallelism, self._backend)
         check_speculation(session, pipeline)
         driver = self._driver(pipeline, listeners)
         directory = SparkDirectory(None if spark_checkpoint is None else Path(spark_checkpoint), self._job_id)
         try:
-            parent = driver.start()
+            parent = driver.start(reopen=reopen)
             self._check_stored(parent, drop)
             return PipelineQuery(pipeline, driver, directory, trigger, listeners)
         except BaseException:

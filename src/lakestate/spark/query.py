@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult
+from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult
 from lakestate.coordinator.job_driver import AlreadyPublished, EpochFinished, JobDriver, StartAgain
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.observability.listeners import Listener, tell_epoch
 from lakestate.observability.progress import EpochProgress
-from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.metadata import CompletionStatus, Manifest
 from lakestate.protocol.values import Epoch
+from lakestate.runtime.sink_step import has_open_files
 from lakestate.spark.checkpoint.directory import SparkDirectory
 from lakestate.spark.checkpoint.offsets import has_offsets, rebuild_directory
 from lakestate.spark.execution.compile import CompiledPipeline, combine_sources
@@ -57,7 +58,6 @@ class PipelineQuery:
         self._epoch_thread: int | None = None
         self._ended = Event()
         self._is_stopping = False
-        self._is_drained = False
         self._starts_again = False
         self._is_prepared = False
         self._failure: BaseException | None = None
@@ -90,12 +90,18 @@ class PipelineQuery:
             raise self._failure
         return ended
 
-    def stop(self, *, drain: bool = False) -> None:
+    def stop(self, *, finish_files: bool = False, drain: bool = False) -> None:
         """Let the running epoch finish, then end the query. Stopping twice is fine.
 
-        With `drain`, a last epoch closes what is open: `on_close` is called, and sinks finish and
-        commit their files. A job without any epoch has nothing open, and draining adds none. A
-        pipeline that has failed cannot be drained: `stop` then raises its error.
+        With `finish_files`, a last epoch finishes and commits the open files of sinks. It calls nothing
+        of operators, and is left out if no file is open: the job pauses, and can be started again.
+
+        With `drain`, the stream has ended: a last epoch calls `on_close` of operators, finishes files,
+        and marks the job as finished. It can only be started again with `start(reopen=True)`. A job
+        without any epoch has nothing to close, and stays as it is.
+
+        A pipeline that has failed can only be stopped: with `finish_files` and `drain`, `stop` raises
+        its error.
         """
         if self._epoch_thread == get_ident():
             raise InvalidInputError(
@@ -106,8 +112,10 @@ class PipelineQuery:
         with self._stop_lock:
             try:
                 self._end()
-                if drain and not self._is_drained:
-                    self._drain()
+                if drain:
+                    self._run_last_epoch(Ending.END_OF_STREAM)
+                elif finish_files:
+                    self._run_last_epoch(Ending.FINISH_FILES)
             finally:
                 self._driver.stop()
 
@@ -118,21 +126,31 @@ class PipelineQuery:
         query.stop()
         self._ended.wait()
 
-    def _drain(self) -> None:
+    def _run_last_epoch(self, ending: Ending) -> None:
         if self._failure is not None:
             raise self._failure
         try:
             with self._epoch_lock, use_settings(self._pipeline.schemas.session):
-                # An epoch before the first batch would have no offsets to continue from, and Spark
-                # would begin with a batch whose epoch is already taken.
-                self._starts_again = self._driver.parent is not None or self._driver.refresh() is not None
-                while self._starts_again:
+                if self._driver.parent is None:
+                    # A driver that we have fenced may have published the first one meanwhile.
+                    self._driver.refresh()
+                self._starts_again = True
+                while self._starts_again and self._has_to_end(ending):
                     self._starts_again = False
-                    self._run_epoch(None, self._driver.next_epoch())
+                    self._run_epoch(None, self._driver.next_epoch(), ending)
         except BaseException as failure:
             self._failure = failure
             raise
-        self._is_drained = True
+
+    def _has_to_end(self, ending: Ending) -> bool:
+        """Whether the newest epoch left open what an epoch with this ending closes."""
+        newest = self._driver.parent
+        # An epoch before the first batch would have no offsets to continue from, and Spark would begin
+        # with a batch whose epoch is already taken.
+        if newest is None or newest.status is CompletionStatus.FINAL:
+            return False
+        sinks = {node.step_id: node.sink for node in self._pipeline.graph.sinks}
+        return ending is Ending.END_OF_STREAM or has_open_files(sinks, newest)
 
     def _launch(self) -> StreamingQuery:
         """Start Spark's query at the end of the newest epoch."""
@@ -152,20 +170,20 @@ class PipelineQuery:
                 raise EpochNotFinishedError("the pipeline is stopping")
             try:
                 self._prepare(batch.sparkSession)
-                self._run_epoch(batch, Epoch.of_batch(batch_id))
+                self._run_epoch(batch, Epoch.of_batch(batch_id), Ending.CONTINUE)
             except BaseException as failure:  # noqa: BLE001
                 self._failure = failure
                 raise EpochNotFinishedError(f"epoch {batch_id + 1}: see query.exception()") from None
             if self._starts_again:
                 raise EpochNotFinishedError("another driver published this epoch; restarting from it")
 
-    def _run_epoch(self, batch: DataFrame | None, epoch: Epoch) -> None:
+    def _run_epoch(self, batch: DataFrame | None, epoch: Epoch, ending: Ending) -> None:
         def run(plan: EpochPlan) -> EpochResult:
             return self._runner.run(plan, batch)
 
         self._epoch_thread = get_ident()
         try:
-            outcome = self._driver.run_epoch(epoch, run, then_stop=batch is None)
+            outcome = self._driver.run_epoch(epoch, run, ending)
             if isinstance(outcome, AlreadyPublished):
                 raise _out_of_step_error(self._driver.parent, epoch)
             if isinstance(outcome, StartAgain):

@@ -191,9 +191,12 @@ class TableManager:
         epoch is published, nothing refers to any of it.
 
         `watermark` is a datetime with a time zone, or microseconds since 1970; None leaves it where it
-        is. Rows that it passes by more than their retention are not stored. Before anything is written,
-        InvalidInputError is raised for an epoch that is not after the last one, a watermark that goes
-        back, and a `min_epoch` after the epoch. A checkpoint that failed can be tried again.
+        is. Rows that it passes by more than their retention are not stored. `then_stop` says that the
+        stream has ended; if all subtasks say so, the epoch is final.
+
+        Before anything is written, InvalidInputError is raised for an epoch that is not after the last
+        one, a watermark that goes back, and a `min_epoch` after the epoch. A checkpoint that failed can be
+        tried again.
         """
         epoch, min_epoch = self._require_next_epoch(Epoch(epoch), Epoch(min_epoch))
         watermark_us = self._require_watermark(watermark)

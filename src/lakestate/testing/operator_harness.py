@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from lakestate.coordinator.commit import OperatorCommit, OperatorCommitter
-from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
+from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import ConflictError, InvalidInputError
@@ -55,7 +55,9 @@ class OperatorHarness:
     ...         self.seen.put(batch)
     ...
     ...     def on_close(self, ctx):
-    ...         yield from self.seen.scan()
+    ...         for batch in list(self.seen.scan()):
+    ...             yield batch
+    ...             self.seen.delete(batch)
     >>> harness = OperatorHarness(LastSeen(), parallelism=2)
     >>> harness.epoch([{"user": "ann", "page": "/a"}, {"user": "bob", "page": "/b"}])
     []
@@ -106,17 +108,37 @@ class OperatorHarness:
         `watermark` is what `on_watermark` sees in this epoch; the default is that of the previous
         epoch. Two-input operators take `left` and `right`.
         """
-        return _dicts(self._run(_inputs(rows, left, right), watermark, then_stop=False))
+        return _dicts(self._run(_inputs(rows, left, right), watermark))
 
     def epoch_table(
         self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTimeLike | None = None
     ) -> pa.Table:
         """Like `epoch`, with the output as an Arrow table."""
-        return self._run(_inputs(rows, left, right), watermark, then_stop=False)
+        return self._run(_inputs(rows, left, right), watermark)
 
     def drain(self, rows: Rows = (), *, watermark: EventTimeLike | None = None) -> list[dict[str, Any]]:
-        """Run the last epoch, in which `on_close` is called. The state stays readable."""
-        return _dicts(self._run(_inputs(rows, (), ()), watermark, then_stop=True))
+        """Run the last epoch of the stream, in which `on_close` is called, like `query.stop(drain=True)`.
+
+        The state stays readable. The job is finished: further epochs are refused until it is reopened.
+        """
+        return _dicts(self._run(_inputs(rows, (), ()), watermark, Ending.END_OF_STREAM))
+
+    def reopen(self) -> None:
+        """Start a job that was drained again, like `pipeline.start(reopen=True)`."""
+        self._driver.stop()
+        self._driver = self._start_driver(reopen=True)
+
+    def pause(self) -> None:
+        """Stop and start again, like `query.stop(finish_files=True)` and a new run of the program.
+
+        The epoch that finishes the files of sinks calls nothing of the operator.
+        """
+        newest = self._driver.parent
+        if newest is None:
+            return
+        # The watermark that the operator has seen: the plan has that of the epoch before.
+        self._run(_inputs((), (), ()), newest.sources[0].watermark_us, Ending.FINISH_FILES)
+        self.restart()
 
     def crash(
         self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTimeLike | None = None
@@ -132,7 +154,7 @@ class OperatorHarness:
         """Run and publish an epoch, crash after `on_commit`, and restart, which calls it again."""
         self._crashes_after_commit = True
         try:
-            self._run(_inputs(rows, left, right), watermark, then_stop=False)
+            self._run(_inputs(rows, left, right), watermark)
         except SimulatedCrash:
             self.restart()
         else:
@@ -176,7 +198,7 @@ class OperatorHarness:
         )
         return context.view(table)
 
-    def _start_driver(self) -> JobDriver:
+    def _start_driver(self, *, reopen: bool = False) -> JobDriver:
         driver = JobDriver(
             self._backend,
             "harness",
@@ -186,7 +208,7 @@ class OperatorHarness:
             settings=self._settings,
             upkeep_executor=_Inline(),
         )
-        driver.start()
+        driver.start(reopen=reopen)
         return driver
 
     def _committers(self) -> dict[str, OperatorCommitter]:
@@ -204,7 +226,10 @@ class OperatorHarness:
         return {OPERATOR_ID: OperatorCommitter(call)}
 
     def _run(
-        self, inputs: Mapping[str, pa.Table], watermark: EventTimeLike | None, *, then_stop: bool
+        self,
+        inputs: Mapping[str, pa.Table],
+        watermark: EventTimeLike | None,
+        ending: Ending = Ending.CONTINUE,
     ) -> pa.Table:
         output: list[pa.RecordBatch] = []
 
@@ -219,7 +244,7 @@ class OperatorHarness:
             count = sum(table.num_rows for table in inputs.values())
             return EpochResult(tuple(reports), (reached,), rows={_SOURCE: count})
 
-        outcome = self._driver.run_epoch(self._driver.next_epoch(), run, then_stop=then_stop)
+        outcome = self._driver.run_epoch(self._driver.next_epoch(), run, ending)
         if not isinstance(outcome, EpochFinished):
             raise ConflictError(
                 "another driver published an epoch of the harness's job",

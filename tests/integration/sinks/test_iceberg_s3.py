@@ -35,7 +35,7 @@ def test_a_table_on_s3_holds_every_row_once(s3_server: S3Server, tmp_path: Path)
         "shop.orders", catalog=catalog, roll=Roll(interval=None), part_bytes="5MiB", kept_row_bytes=0
     )
     job = SinkJob(lambda: sink, ROWS, parallelism=1)  # type: ignore[arg-type, return-value]
-    job.run_to(EPOCHS, then_stop=False)
+    job.run_to(EPOCHS, finish_files=False)
     store = sink.files(sink.load_table()).store
     assert len(list(store.uploads.list_dangling())) == 1
     assert sink.load_table().metadata.snapshots == []

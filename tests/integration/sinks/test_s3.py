@@ -109,11 +109,11 @@ def test_each_row_is_in_one_file_after_a_fault(
 def test_a_zombie_cannot_change_what_its_successor_wrote(s3_config: StoreConfig, wake_up: str) -> None:
     store = open_store(s3_config)
     job = job_on(store)
-    job.run_to(EPOCHS - 1, then_stop=False)
+    job.run_to(EPOCHS - 1, finish_files=False)
     assert len(list(store.uploads.list_dangling())) == 1, "both continue one upload"
     zombie = job.attempt(0)
     zombie.batch = zombie.batch.take(pa.array(range(EPOCH_ROWS - 1, -1, -1)))
-    views = [job.attempt(0).finish(then_stop=True)]
+    views = [job.attempt(0).finish(finish_files=True)]
     steps = {
         "before publishing": partial(job.publish, views),
         "before the commit": job.commit,
@@ -131,7 +131,7 @@ def test_a_zombie_cannot_change_what_its_successor_wrote(s3_config: StoreConfig,
 def test_an_upload_that_was_aborted_is_reported_and_nothing_is_visible(s3_config: StoreConfig) -> None:
     store = open_store(s3_config)
     job = job_on(store)
-    job.run_to(2, then_stop=False)
+    job.run_to(2, finish_files=False)
     [dangling] = list(store.uploads.list_dangling())
     store.uploads.abort(dangling.upload)
     with pytest.raises(Exception, match="no such upload") as raised:

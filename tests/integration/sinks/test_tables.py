@@ -18,15 +18,15 @@ ROWS = numbered_rows(300)
 
 
 def run_subtask(
-    sink: ParquetSink, backend: ParquetBackend, task: TaskInfo, epoch: int, *, then_stop: bool
+    sink: ParquetSink, backend: ParquetBackend, task: TaskInfo, epoch: int, *, finish_files: bool
 ) -> SubtaskCheckpoint:
     restore_from = epoch - 1 if epoch > 1 else None
     tables = TableManager.load(task, sink.tables(), backend, restore_from)
     context = SinkContext(task, Epoch(epoch), tables, backend.ambient, None, SCHEMA)
     writer = sink.writer(context)
     writer.write(ROWS(epoch, task.subtask_index))
-    writer.finish(then_stop=then_stop)
-    return tables.checkpoint(epoch, 1, None, then_stop)
+    writer.finish(finish_files=finish_files)
+    return tables.checkpoint(epoch, 1, None, then_stop=finish_files)
 
 
 def test_files_stay_open_across_epochs_and_rescaling(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_files_stay_open_across_epochs_and_rescaling(tmp_path: Path) -> None:
     for epoch, parallelism in enumerate(parallelisms, start=1):
         last = epoch == len(parallelisms)
         tasks = [TaskInfo(JOB, SINK, index, parallelism) for index in range(parallelism)]
-        done = [run_subtask(sink, backend, task, epoch, then_stop=last) for task in tasks]
+        done = [run_subtask(sink, backend, task, epoch, finish_files=last) for task in tasks]
         expected += [row for index in range(parallelism) for row in ROWS(epoch, index)["row"].to_pylist()]
         backend.write_checkpoint_metadata(JOB, epoch, done)
         pre_commits = [data for checkpoint in done for data in checkpoint.commit_data.values()]

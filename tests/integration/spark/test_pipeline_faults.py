@@ -90,6 +90,6 @@ def test_a_job_on_s3_needs_nothing_but_its_store(
         pipeline = ls.Pipeline("totals", backend, parallelism=3 - number)
         totals = pipeline.source(read_stream(spark, tmp_path / "in")).key_by("user").apply("totals", Totals())
         totals.sink("out", ParquetSink(f"file://{tmp_path}/out"))
-        run_available(pipeline, drain=number == 1)
+        run_available(pipeline, finish_files=number == 1)
         found = state_rows(backend, "totals", "totals", Totals(), "totals")
         assert found == spark_totals(spark, tmp_path / "in")

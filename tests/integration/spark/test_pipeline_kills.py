@@ -182,7 +182,7 @@ def kill_workers(job: FedJob, spark: SparkSession, kills: int) -> None:
         reaches(newest + 2)
     query.stop()
     job.feed()
-    run_available(totals_pipeline(spark, job.folder, job.folder / "cache"), drain=True)
+    run_available(totals_pipeline(spark, job.folder, job.folder / "cache"), finish_files=True)
     job.check_result()
 
 

@@ -203,6 +203,70 @@ class TestStopping:
             job.manifest()
 
 
+class Closes(Totals):
+    """Says in its output what is called."""
+
+    output = "user string, n bigint, spend double"
+
+    def on_close(self, ctx):
+        yield pa.table({"user": [f"closed in {ctx.epoch}"], "n": [0], "spend": [0.0]})
+
+
+class TestEndings:
+    """A pause finishes files and calls nothing; the end of a stream calls `on_close` and finishes the job."""
+
+    def pipeline(self, job: Job) -> ls.Pipeline:
+        pipeline = ls.Pipeline(JOB, job.backend(), parallelism=1)
+        # A transform that makes a row of no rows.
+        source = pipeline.source(read_stream(job.spark, job.folder / "in"), event_time="ts")
+        counted = source.transform(lambda frame: frame.groupBy().agg({"*": "count"}).toDF("n"))
+        counted.sink("counts", ls.ParquetSink(f"file://{job.folder}/counts"))
+        source.key_by("user").apply("totals", Closes()).sink(
+            "out", ls.ParquetSink(f"file://{job.folder}/out")
+        )
+        return pipeline
+
+    def closed(self, job: Job) -> list[str]:
+        users = (row["user"] or "" for row in read_output(job.folder / "out"))
+        return [user for user in users if user.startswith("closed")]
+
+    def test_runs_with_pauses_give_what_one_run_gives_and_a_pause_without_open_files_adds_nothing(
+        self, job: Job
+    ) -> None:
+        run_available(self.pipeline(job), finish_files=True)
+        first = job.manifest()
+        assert (first.epoch, first.status) == (2, CompletionStatus.COMPLETE)
+        assert first.watermark_us is None
+        run_available(self.pipeline(job), finish_files=True)
+        assert job.manifest().epoch == 2
+        job.give()
+        query = run_available(self.pipeline(job), finish_files=True)
+        query.stop(finish_files=True)
+        newest = job.manifest()
+        assert newest.epoch == 4
+        assert newest.watermark_us == job.backend().load_checkpoint_metadata(JOB, 3).watermark_us
+        assert [row["n"] for row in read_output(job.folder / "counts")] == [100, 100]
+        assert self.closed(job) == []
+        found = state_rows(job.backend(), JOB, "totals", Closes(), "totals")
+        assert found == spark_totals(job.spark, job.folder / "in")
+
+    def test_a_drained_job_is_finished_and_starts_again_only_if_it_is_reopened(self, job: Job) -> None:
+        run_available(self.pipeline(job), drain=True)
+        assert (job.manifest().epoch, job.manifest().status) == (2, CompletionStatus.FINAL)
+        assert self.closed(job) == ["closed in 2"]
+        generation = json.loads((job.folder / "checkpoints" / JOB / "generation.json").read_text())
+        with pytest.raises(ls.IncompatibleStateError, match="the stream of this job has ended"):
+            self.pipeline(job).start()
+        after = json.loads((job.folder / "checkpoints" / JOB / "generation.json").read_text())
+        assert after == generation
+        run_available(self.pipeline(job), reopen=True, drain=True)
+        assert job.manifest().epoch == 2
+        job.give()
+        run_available(self.pipeline(job), reopen=True, drain=True)
+        assert (job.manifest().epoch, job.manifest().status) == (4, CompletionStatus.FINAL)
+        assert sorted(self.closed(job)) == ["closed in 2", "closed in 4"]
+
+
 class TestCommits:
     def test_an_epoch_whose_commit_fails_stands_and_the_next_start_commits_it(
         self, job: Job, monkeypatch: pytest.MonkeyPatch

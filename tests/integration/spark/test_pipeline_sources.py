@@ -37,7 +37,7 @@ def test_sources_continue_exactly_after_sparks_checkpoint_directory_is_gone(
         while query.lastProgress is None or query.lastProgress.epoch < count:
             assert time.monotonic() < deadline
             assert not query.awaitTermination(0.05)
-        query.stop(drain=True)
+        query.stop(finish_files=True)
         assert list((tmp_path / "spark").iterdir()) == []
 
     rows = [events(number, 20) for number in range(3)]

@@ -121,7 +121,7 @@ class TestDrivers:
 
 
 class TestOutput:
-    def test_output_is_exact_once_the_pipeline_is_drained_and_continues_after_it(
+    def test_output_is_exact_once_files_are_finished_and_continues_after_it(
         self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
     ) -> None:
         expected: list[dict[str, object]] = []
@@ -132,7 +132,7 @@ class TestOutput:
             pipeline = ls.Pipeline("copy", backend, parallelism=2)
             sink = ParquetSink(f"file://{tmp_path}/out")
             pipeline.source(read_stream(spark, tmp_path / "in")).sink("out", sink)
-            run_available(pipeline, drain=True)
+            run_available(pipeline, finish_files=True)
             assert sorted(read_output(tmp_path / "out"), key=str) == sorted(expected, key=str)
         manifest = backend.load_checkpoint_metadata("copy")
-        assert (manifest.epoch, manifest.status) == (4, CompletionStatus.FINAL)
+        assert (manifest.epoch, manifest.status) == (4, CompletionStatus.COMPLETE)

@@ -262,7 +262,7 @@ def test_a_pipeline_shuffles_by_partition(spark: SparkSession, tmp_path: Path, b
     pipeline = ls.Pipeline("shuffled", f"file://{tmp_path}/state", parallelism=3)
     sink = ls.ParquetSink(f"file://{tmp_path}/out", partition_by=by, shuffle_by_partition=True)
     pipeline.source(query.rows(), event_time="ts").sink("out", sink)
-    run_available(pipeline, drain=True)
+    run_available(pipeline, finish_files=True)
     files = list((tmp_path / "out").rglob("country=*/**/*.parquet"))
     assert len(files) == len({file.parent for file in files}) == len(COUNTRIES)
     assert sorted(n for file in files for n in pq.ParquetFile(file).read()["n"].to_pylist()) == list(
@@ -320,7 +320,7 @@ def test_a_pipeline_with_its_output_on_s3(
     # A map has no hash in Spark, so these rows are dealt out in turn.
     mapped = pipeline.source(query.rows()).transform(lambda rows: rows.selectExpr("n", "map('n', n) as m"))
     mapped.sink("out", sink)
-    run_available(pipeline, drain=True)
+    run_available(pipeline, finish_files=True)
     store = open_store(s3_config)
     assert s3_numbers(store) == list(range(query.files * 40))
     assert list(store.uploads.list_dangling()) == []

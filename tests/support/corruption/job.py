@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 import lakestate as ls
 from lakestate.config import StoreConfig
-from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult
+from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
 from lakestate.coordinator.tags import create_tag, delete_tag
 from lakestate.operators.operator import Operator, state_tables
@@ -196,7 +196,7 @@ class CorruptionJob:
         )
 
     def run_epoch(
-        self, driver: JobDriver, backend: ls.ParquetBackend | None = None, *, then_stop: bool = False
+        self, driver: JobDriver, backend: ls.ParquetBackend | None = None, *, ending: Ending = Ending.CONTINUE
     ) -> None:
         """Run one epoch over the next rows."""
         first = 0 if driver.parent is None else int(driver.parent.sources[0].offsets)
@@ -205,7 +205,7 @@ class CorruptionJob:
         def run(plan: EpochPlan) -> EpochResult:
             return self._subtasks(plan, first, stop, backend or self.backend)
 
-        outcome = driver.run_epoch(driver.next_epoch(), run, then_stop=then_stop)
+        outcome = driver.run_epoch(driver.next_epoch(), run, ending)
         assert isinstance(outcome, EpochFinished)
 
     def die_in_epoch(self, driver: JobDriver) -> None:
@@ -308,7 +308,7 @@ def build_job(folder: Path) -> tuple[CorruptionJob, World, World]:
     running = job.snapshot(_retained(job, upto), _earlier(job, changing))
     driver = _start_driver(job, commits=False)
     try:
-        job.run_epoch(driver, then_stop=True)
+        job.run_epoch(driver, ending=Ending.END_OF_STREAM)
     except SimulatedCrash:
         upto[Epoch(EPOCHS + 1)] = (EPOCHS + 1) * ROWS_PER_EPOCH
     interrupted = job.snapshot(_retained(job, upto), _earlier(job, changing))

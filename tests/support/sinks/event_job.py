@@ -10,7 +10,7 @@ import pyarrow as pa
 from tests.support.clocks import StandingClock
 
 import lakestate as ls
-from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
+from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport
 from lakestate.coordinator.job_driver import EpochFinished, JobDriver
 from lakestate.observability.file_events import FileEvent
 from lakestate.observability.progress import EpochProgress
@@ -74,7 +74,7 @@ class EventJob:
 
     def stop(self) -> EpochProgress:
         """Run a last epoch, which finishes all files."""
-        return self.epoch(then_stop=True)
+        return self.epoch(ending=Ending.FINISH_FILES)
 
     def wait(self, minutes: int) -> None:
         """Let time pass."""

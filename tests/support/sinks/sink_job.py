@@ -94,11 +94,11 @@ class Attempt:
     view: DictView
     batch: pa.RecordBatch
 
-    def finish(self, *, then_stop: bool = False) -> DictView:
+    def finish(self, *, finish_files: bool = False) -> DictView:
         """Write the rows of the epoch, and end it."""
         if len(self.batch):
             self.writer.write(self.batch)
-        self.writer.finish(then_stop=then_stop)
+        self.writer.finish(finish_files=finish_files)
         return self.view
 
 
@@ -133,16 +133,16 @@ class SinkJob:
         )
         return Attempt(self.open_sink().writer(context), view, self.rows(epoch, subtask))
 
-    def run_epoch(self, *, then_stop: bool = False) -> None:
+    def run_epoch(self, *, finish_files: bool = False) -> None:
         """One epoch, however often it has to be tried."""
-        views = self._tried(lambda: self._run_subtasks(then_stop))
+        views = self._tried(lambda: self._run_subtasks(finish_files))
         self.publish(views)
         self._tried(self.commit)
         self._tried(self.clean_up)
 
-    def run_to(self, last: int, *, then_stop: bool = True) -> None:
+    def run_to(self, last: int, *, finish_files: bool = True) -> None:
         while self.published.epoch < last:
-            self.run_epoch(then_stop=then_stop and self.published.epoch == last - 1)
+            self.run_epoch(finish_files=finish_files and self.published.epoch == last - 1)
 
     def publish(self, views: Iterable[DictView]) -> None:
         views = list(views)
@@ -159,8 +159,10 @@ class SinkJob:
         published = self.published
         self.open_sink().committer().clean_up(JOB, Epoch(published.epoch), published.pre_commits)
 
-    def _run_subtasks(self, then_stop: bool) -> list[DictView]:
-        return [self.attempt(subtask).finish(then_stop=then_stop) for subtask in range(self.parallelism)]
+    def _run_subtasks(self, finish_files: bool) -> list[DictView]:
+        return [
+            self.attempt(subtask).finish(finish_files=finish_files) for subtask in range(self.parallelism)
+        ]
 
     def _tried(self, act: Callable[[], Any]) -> Any:
         for _ in range(ATTEMPTS_MAX):

@@ -78,7 +78,7 @@ def main() -> None:
     )
     query = pipeline.start(trigger=None if given.rows is None else {"availableNow": True})
     query.awaitTermination()
-    query.stop(drain=True)
+    query.stop(finish_files=True)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def main() -> None:
     # Nor does it outlive the test that started it.
     while not Path(sys.argv[2]).exists() and os.getppid() == test:
         query.awaitTermination(0.1)
-    query.stop(drain=True)
+    query.stop(finish_files=True)
 
 
 if __name__ == "__main__":

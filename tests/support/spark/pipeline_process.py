@@ -274,7 +274,7 @@ def main() -> None:
     pipeline = totals_pipeline(spark, given.folder)
     query = pipeline.start(trigger={"availableNow": True} if order == FINISH else None)
     query.awaitTermination()
-    query.stop(drain=True)
+    query.stop(finish_files=True)
 
 
 if __name__ == "__main__":

@@ -57,14 +57,17 @@ def read_stream(spark: Any, folder: Path, schema: str = EVENTS_DDL, files_per_ba
     return reader.parquet(str(folder))
 
 
-def run_available(pipeline: ls.Pipeline, *, drain: bool = False, **options: Any) -> Any:
+def run_available(
+    pipeline: ls.Pipeline, *, finish_files: bool = False, drain: bool = False, **options: Any
+) -> Any:
     """Run until all input is read."""
     query = pipeline.start(trigger={"availableNow": True}, **options)
     try:
         query.awaitTermination(120)
         assert not query.isActive
     finally:
-        query.stop(drain=drain and query.exception() is None)
+        is_well = query.exception() is None
+        query.stop(finish_files=finish_files and is_well, drain=drain and is_well)
     return query
 
 

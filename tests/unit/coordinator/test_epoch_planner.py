@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakestate.coordinator.epoch_plan import EpochPlan
+from lakestate.coordinator.epoch_plan import Ending, EpochPlan
 from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
 from lakestate.protocol.metadata import Manifest, SourceOffsets
 from lakestate.protocol.retention import RetentionPolicy
@@ -43,7 +43,7 @@ def test_the_first_epoch_has_no_parent_and_no_watermark() -> None:
 
 def test_an_epoch_follows_its_parent() -> None:
     newest = parent(7, SourceOffsets("clicks", "{}", 30), SourceOffsets("views", "{}", 20), watermark_us=10)
-    assert PLANNER.plan(newest, GENERATION, 2_000, state_id="s", then_stop=True) == EpochPlan(
+    assert PLANNER.plan(newest, GENERATION, 2_000, state_id="s", ending=Ending.END_OF_STREAM) == EpochPlan(
         job_id="job",
         epoch=next_epoch(newest),
         generation=GENERATION,
@@ -51,9 +51,15 @@ def test_an_epoch_follows_its_parent() -> None:
         watermark_us=20,
         min_epoch=Epoch(6),
         processing_time_us=2_000_000,
-        then_stop=True,
+        ending=Ending.END_OF_STREAM,
         state_id="s",
     )
+
+
+def test_an_epoch_that_only_finishes_files_does_not_move_the_watermark() -> None:
+    newest = parent(7, SourceOffsets("clicks", "{}", 30), SourceOffsets("views", "{}", 20), watermark_us=10)
+    plan = PLANNER.plan(newest, GENERATION, 2_000, state_id="s", ending=Ending.FINISH_FILES)
+    assert (plan.watermark_us, plan.ending.finishes_files) == (10, True)
 
 
 @pytest.mark.parametrize(("now_ms", "planned_ms"), [(999, 1_000), (1_000, 1_000), (1_001, 1_001)])

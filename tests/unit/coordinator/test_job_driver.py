@@ -14,6 +14,7 @@ from tests.support.clocks import StandingClock
 import lakestate as ls
 from lakestate.coordinator.commit import Committer
 from lakestate.coordinator.epoch_plan import (
+    Ending,
     EpochPlan,
     EpochResult,
     SubtaskReport,
@@ -71,7 +72,9 @@ class Engine:
         view.insert(f"of {index}", (view.get(f"of {index}") or 0) + 1)
         if index in self.commit_data:
             view.set_commit_data(self.commit_data[index])
-        done = manager.checkpoint(plan.epoch, plan.min_epoch, plan.watermark_us, plan.then_stop)
+        done = manager.checkpoint(
+            plan.epoch, plan.min_epoch, plan.watermark_us, plan.ending is Ending.END_OF_STREAM
+        )
         return SubtaskReport("stage", index, (done,))
 
 
@@ -85,12 +88,22 @@ class Job:
     def backend(self) -> ls.ParquetBackend:
         return ls.ParquetBackend(self.url)
 
-    def driver(self, backend: ls.ParquetBackend | None = None, **options: Any) -> JobDriver:
-        committers: dict[str, Committer] = {"op": self.commit}
+    def driver(
+        self,
+        backend: ls.ParquetBackend | None = None,
+        *,
+        reopen: bool = False,
+        commits: bool = True,
+        **options: Any,
+    ) -> JobDriver:
+        committers: dict[str, Committer] = {"op": self.commit if commits else self.fail_to_commit}
         options.setdefault("upkeep_executor", Inline())
         driver = JobDriver(backend or self.backend(), "job", {"op": PARALLELISM}, committers, **options)
-        driver.start()
+        driver.start(reopen=reopen)
         return driver
+
+    def fail_to_commit(self, permit: Any, pre_commit: Any) -> None:
+        raise ls.StorageUnavailableError("the output is not reachable")
 
     def commit(self, permit: Any, pre_commit: Any) -> None:
         self.committed.append((int(permit.epoch), decode_pre_commits(pre_commit.data, "here")))
@@ -136,10 +149,41 @@ class TestEpochs:
 
     def test_the_last_epoch_of_a_drained_job_is_final(self, job: Job) -> None:
         driver, engine = job.driver(), Engine(job.backend())
-        driver.run_epoch(Epoch(1), engine, then_stop=True)
+        driver.run_epoch(Epoch(1), engine, Ending.END_OF_STREAM)
         assert driver.parent is not None
         assert driver.parent.status is CompletionStatus.FINAL
-        assert engine.plans[0].then_stop
+        assert engine.plans[0].ending is Ending.END_OF_STREAM
+
+    def test_a_finished_job_is_refused_until_it_is_reopened(self, job: Job) -> None:
+        driver, engine = job.driver(), Engine(job.backend())
+        driver.run_epoch(Epoch(1), engine, Ending.END_OF_STREAM)
+        with pytest.raises(ls.IncompatibleStateError, match="the stream of this job has ended") as refused:
+            driver.run_epoch(Epoch(2), engine)
+        assert refused.value.object_name == "job job"
+        assert refused.value.found == "epoch 1, in which operators were closed"
+        with pytest.raises(ls.IncompatibleStateError, match="start with reopen=True"):
+            job.driver()
+        assert len(engine.plans) == 1
+        reopened = job.driver(reopen=True)
+        run(reopened, engine)
+        assert reopened.parent is not None
+        assert (reopened.parent.epoch, reopened.parent.status) == (2, CompletionStatus.COMPLETE)
+        assert job.driver().parent == reopened.parent
+
+    def test_the_commit_of_a_finished_job_is_completed_before_it_is_refused(self, job: Job) -> None:
+        driver, engine = job.driver(commits=False), Engine(job.backend())
+        engine.commit_data = {0: b"part"}
+        with pytest.raises(ls.StorageUnavailableError):
+            driver.run_epoch(Epoch(1), engine, Ending.END_OF_STREAM)
+        with pytest.raises(ls.IncompatibleStateError, match="the stream of this job has ended"):
+            job.driver()
+        assert job.committed == [(1, [b"part"])]
+
+    def test_an_epoch_that_only_finishes_files_is_not_final(self, job: Job) -> None:
+        driver, engine = job.driver(), Engine(job.backend())
+        driver.run_epoch(Epoch(1), engine, Ending.FINISH_FILES)
+        assert driver.parent is not None
+        assert driver.parent.status is CompletionStatus.COMPLETE
 
     def test_subtasks_are_not_shipped_what_only_the_driver_needs(self, job: Job) -> None:
         driver, engine = job.driver(), Engine(job.backend(), {"a": 1})

@@ -90,6 +90,32 @@ class TestTime:
         assert harness.drain([{"k": 1}]) == [{"n": 7}]
         assert harness.progress is not None
         assert harness.progress.status is CompletionStatus.FINAL
+        with pytest.raises(ls.IncompatibleStateError, match="the stream of this job has ended"):
+            harness.epoch([{"k": 1}])
+        harness.reopen()
+        assert harness.epoch([{"k": 1}]) == []
+        assert harness.drain() == [{"n": 7}]
+
+    def test_a_pause_calls_nothing_and_moves_no_watermark(self) -> None:
+        class Calls(ls.Operator):
+            output = "call string, us bigint"
+
+            def on_start(self, ctx):
+                yield pa.table({"call": ["start"], "us": [ctx.watermark_us]})
+
+            def on_watermark(self, watermark, ctx):
+                yield pa.table({"call": ["watermark"], "us": [ctx.watermark_us]})
+
+            def on_close(self, ctx):
+                raise AssertionError("the stream has not ended")
+
+        harness = OperatorHarness(Calls(), key="k")
+        calls = [{"call": "start", "us": 5}, {"call": "watermark", "us": 5}]
+        assert harness.epoch(watermark=5) == calls
+        harness.pause()
+        assert harness.progress is not None
+        assert (harness.progress.epoch, harness.progress.status) == (2, CompletionStatus.COMPLETE)
+        assert harness.epoch() == calls
 
 
 class TestTwoInputs:

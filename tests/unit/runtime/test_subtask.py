@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakestate as ls
-from lakestate.coordinator import EpochPlanner
+from lakestate.coordinator import Ending, EpochPlanner
 from lakestate.errors import InvalidInputError
 from lakestate.job import StateBackend
 from lakestate.protocol.values import FIRST_GENERATION
@@ -33,8 +33,8 @@ class Traces(ls.Operator):
         yield pa.table({"trace": [f"{self.name} closes"]})
 
 
-def subtask(*links: ChainLink) -> SubtaskRun:
-    plan = EpochPlanner("job").plan(None, FIRST_GENERATION, 0, then_stop=True)
+def subtask(*links: ChainLink, ending: Ending = Ending.END_OF_STREAM) -> SubtaskRun:
+    plan = EpochPlanner("job").plan(None, FIRST_GENERATION, 0, state_id="s", ending=ending)
     return SubtaskRun(StagePlan("stage", 1, links), 0, plan, StateBackend(f"memory://{uuid.uuid4().hex}"))
 
 
@@ -58,6 +58,19 @@ def test_a_child_starts_before_its_parent_and_closes_after_it() -> None:
         "parent": (1, 3),
         "child": (3, 5),
     }
+
+
+def test_an_epoch_that_only_finishes_files_calls_nothing_of_an_operator() -> None:
+    run = subtask(link("parent"), link("child", 0, exported=True), ending=Ending.FINISH_FILES)
+    assert list(run.run([])) == []
+    assert [checkpoint.operator_id for checkpoint in run.report.checkpoints] == ["parent", "child"]
+    assert [checkpoint.then_stop for checkpoint in run.report.checkpoints] == [False, False]
+
+
+def test_an_epoch_that_only_finishes_files_refuses_rows() -> None:
+    run = subtask(link("only", exported=True), ending=Ending.FINISH_FILES)
+    with pytest.raises(InvalidInputError, match="only finishes files was given rows: stage; found 1 rows"):
+        list(run.run([("", pa.record_batch({"trace": ["row"]}))]))
 
 
 def test_only_a_finished_subtask_has_a_report() -> None:

@@ -51,8 +51,8 @@ def test_short_epochs_do_not_make_small_files(tmp_path: Path) -> None:
 
 def test_nothing_is_visible_before_the_commit(tmp_path: Path) -> None:
     job = file_sink_job(tmp_path, lambda url: ParquetSink(url, roll=NEVER))
-    job.run_to(3, then_stop=False)
-    views = [job.attempt(subtask).finish(then_stop=True) for subtask in range(2)]
+    job.run_to(3, finish_files=False)
+    views = [job.attempt(subtask).finish(finish_files=True) for subtask in range(2)]
     job.publish(views)
     assert visible_files(tmp_path) == []
     job.commit()
@@ -85,7 +85,7 @@ def test_after_rescaling_exactly_one_subtask_continues_with_a_file(
     paths = open_paths(job)
     assert len(paths) == len(set(paths)) <= 2 * parallelism[-1]
     job.rows = lambda epoch, subtask: no_rows()
-    job.run_epoch(then_stop=True)
+    job.run_epoch(finish_files=True)
     assert visible_rows(tmp_path) == sorted(expected)
     assert LocalOutput(tmp_path).hidden_files() == []
 
@@ -93,7 +93,7 @@ def test_after_rescaling_exactly_one_subtask_continues_with_a_file(
 def test_the_oldest_files_are_finished_when_too_many_are_open(tmp_path: Path) -> None:
     sink = ParquetSink(f"file://{tmp_path}", partition_by=["country"], roll=NEVER, open_files_max=2)
     job = SinkJob(lambda: sink, _one_country_each_epoch, parallelism=1)
-    job.run_to(4, then_stop=False)
+    job.run_to(4, finish_files=False)
     assert [path.split("/")[0] for path in open_paths(job)] == ["country=C3", "country=C4"]
     assert [file.parent.name for file in visible_files(tmp_path)] == ["country=C1", "country=C2"]
 
@@ -167,7 +167,7 @@ def test_rows_of_a_new_schema_begin_new_files(tmp_path: Path) -> None:
     job.rows = lambda epoch, subtask: narrow(epoch, subtask).append_column("more", pa.array(range(50)))
     job.run_epoch()
     assert [ds.dataset(file).schema.names for file in visible_files(tmp_path)] == [SCHEMA.names]
-    job.run_epoch(then_stop=True)
+    job.run_epoch(finish_files=True)
     assert sorted(len(ds.dataset(file).schema.names) for file in visible_files(tmp_path)) == [3, 4]
     assert visible_rows(tmp_path) == expected_rows(narrow, 3, 1)
 

@@ -60,7 +60,7 @@ def test_the_prefix_of_the_store_counts_where_paths_are_bounded() -> None:
     with pytest.raises(InvalidInputError, match="more than 1024 bytes in country=x"):
         job.attempt(0).finish()
     job.rows = lambda *_: one_row("x" * 100)
-    job.run_epoch(then_stop=True)
+    job.run_epoch(finish_files=True)
 
 
 def test_text_that_is_not_utf8_is_refused_before_it_is_published(tmp_path: Path) -> None:

@@ -12,14 +12,16 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 import lakestate as ls
+from lakestate.coordinator.epoch_plan import Ending
 from lakestate.coordinator.job_driver import AlreadyPublished, EpochFinished, StartAgain
-from lakestate.protocol.metadata import NamedBytes
+from lakestate.protocol.metadata import CompletionStatus, NamedBytes
 from lakestate.protocol.values import Epoch
 from lakestate.spark import query as query_module
 from lakestate.spark.checkpoint.directory import SparkDirectory
 from lakestate.spark.query import PipelineQuery
 
 DEADLINE_S = 60
+ENDS = Ending.END_OF_STREAM
 
 
 class Spark:
@@ -90,7 +92,11 @@ class Conf(dict[str, str]):
 def stored(epoch: int, *files: str) -> Any:
     """The manifest of an epoch, as far as a query looks at it."""
     return SimpleNamespace(
-        job_id="job", epoch=Epoch(epoch), engine_files=[NamedBytes(name, b"") for name in files]
+        job_id="job",
+        epoch=Epoch(epoch),
+        status=CompletionStatus.COMPLETE,
+        sinks=(),
+        engine_files=[NamedBytes(name, b"") for name in files],
     )
 
 
@@ -107,7 +113,7 @@ class Driver:
         self.parent = parent
         self._later = later
         self._outcomes = list(outcomes)
-        self.epochs: list[tuple[int, bool]] = []
+        self.epochs: list[tuple[int, Ending]] = []
         self.stops = 0
 
     def refresh(self) -> Any:
@@ -117,15 +123,21 @@ class Driver:
     def next_epoch(self) -> Epoch:
         return Epoch(len(self.epochs) + 1)
 
-    def run_epoch(self, epoch: Epoch, run: Any, *, then_stop: bool) -> Any:
-        self.epochs.append((int(epoch), then_stop))
+    def run_epoch(self, epoch: Epoch, run: Any, ending: Ending) -> Any:
+        self.epochs.append((int(epoch), ending))
         outcome = self._outcomes.pop(0)
+        if isinstance(outcome, EpochFinished) and self.parent is not None:
+            self.parent = SimpleNamespace(**vars(self.parent) | {"status": _status(ending)})
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
     def stop(self) -> None:
         self.stops += 1
+
+
+def _status(ending: Ending) -> CompletionStatus:
+    return CompletionStatus.FINAL if ending is ENDS else CompletionStatus.COMPLETE
 
 
 DONE = EpochFinished(SimpleNamespace(epoch=1))  # type: ignore[arg-type]
@@ -149,7 +161,9 @@ def session() -> Any:
 def query(spark: Spark, session: Any, tmp_path: Path) -> Callable[..., PipelineQuery]:
     def start(driver: Driver, batches: int = 0, listeners: Any = ()) -> PipelineQuery:
         spark.batches = batches
-        pipeline: Any = SimpleNamespace(graph=None, schemas=SimpleNamespace(session=session))
+        pipeline: Any = SimpleNamespace(
+            graph=SimpleNamespace(sinks=()), schemas=SimpleNamespace(session=session)
+        )
         given: Any = driver
         return PipelineQuery(pipeline, given, SparkDirectory(tmp_path, "job"), {}, listeners)
 
@@ -223,7 +237,7 @@ class TestStartingAgain:
         driver = Driver(AGAIN, DONE)
         running = query(driver)
         running.stop(drain=True)
-        assert driver.epochs == [(1, True), (2, True)]
+        assert driver.epochs == [(1, ENDS), (2, ENDS)]
 
 
 class TestABatchThatIsPublishedAlready:
@@ -250,7 +264,7 @@ class TestStopping:
         running.stop()
         running.stop(drain=True)
         running.stop(drain=True)
-        assert driver.epochs == [(1, True)]
+        assert driver.epochs == [(1, ENDS)]
         assert driver.stops == 3
 
     def test_a_job_that_has_no_epoch_has_nothing_to_drain(self, query: Start) -> None:
@@ -263,7 +277,7 @@ class TestStopping:
     def test_an_epoch_that_a_fenced_driver_published_meanwhile_is_drained(self, query: Start) -> None:
         driver = Driver(DONE, parent=None, later=STORED)
         query(driver).stop(drain=True)
-        assert driver.epochs == [(1, True)]
+        assert driver.epochs == [(1, ENDS)]
 
     def test_a_drain_that_fails_raises_and_stops_the_driver(self, query: Start) -> None:
         driver = Driver(ls.FencedError("another driver has taken over"))
@@ -280,7 +294,7 @@ class TestStopping:
             ends(running)
         with pytest.raises(ls.StorageUnavailableError, match="no answer"):
             running.stop(drain=True)
-        assert driver.epochs == [(1, False)]
+        assert driver.epochs == [(1, Ending.CONTINUE)]
 
     def test_a_listener_cannot_stop_its_own_query(self, query: Start) -> None:
         is_started = threading.Event()

@@ -32,6 +32,7 @@ from tests.support.corruption.outcomes import COLUMNS, table_of
 from tests.support.repository import ROOT
 
 import lakestate as ls
+from lakestate.coordinator.epoch_plan import Ending
 from lakestate.errors import LakestateError, NotFoundError
 from lakestate.protocol.values import Epoch
 from lakestate.storage.parallel import run_sequentially
@@ -135,7 +136,7 @@ class Campaign:
         driver = job.driver()
         try:
             driver.start()
-            job.run_epoch(driver, then_stop=True)
+            job.run_epoch(driver, ending=Ending.END_OF_STREAM)
             assert driver.parent is not None
             offset = int(driver.parent.sources[0].offsets)
             assert job.restore_state(driver.parent.epoch, 2) == expected_state(offset)

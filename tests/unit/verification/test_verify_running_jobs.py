@@ -10,6 +10,7 @@ from tests.support.corruption.job import JOB, CorruptionJob, report_of
 from tests.support.jobs.table_job import TableJob
 
 import lakestate as ls
+from lakestate.coordinator.epoch_plan import Ending
 from lakestate.errors import StorageUnavailableError
 from lakestate.storage.parallel import run_sequentially
 from lakestate.verification import job as verification
@@ -66,7 +67,7 @@ def test_output_that_is_finished_meanwhile_is_not_damage(
     def go_on() -> None:
         driver = job.driver()
         driver.start()
-        job.run_epoch(driver, then_stop=True)
+        job.run_epoch(driver, ending=Ending.END_OF_STREAM)
         driver.stop()
 
     findings = verification.SinkOutput.findings

@@ -54,7 +54,7 @@ def moved_output_error(path: str, resume_point: ResumePoint, output: str) -> Inc
         object_name=path,
         found="a local file" if local else "an upload to an object store",
         expected=output,
-        action="stop the job with drain before you move its output",
+        action="move the output back and stop the job with finish_files=True before you move it",
     )
 
 

@@ -109,6 +109,10 @@ class FileSink(FileSinkSettings, Sink):
         """An event for each file that the epoch finished."""
         return committed_files(job_id, sink_id, epoch, [PreCommit.decode(data) for data in pre_commits])
 
+    def has_open_files(self, pre_commits: Sequence[bytes]) -> bool:
+        """Whether a subtask kept a file open."""
+        return any(PreCommit.decode(data).open for data in pre_commits)
+
     def file_sink(self) -> FileSink:
         """This one."""
         return self

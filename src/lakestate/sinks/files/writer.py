@@ -64,9 +64,9 @@ class FileSinkWriter:
             for part in _slices(written):
                 self._add(partition, part, time_us)
 
-    def finish(self, *, then_stop: bool) -> None:
+    def finish(self, *, finish_files: bool) -> None:
         """Finish files that are due, checkpoint the others, and leave both in the state tables."""
-        self._roll_due(then_stop)
+        self._roll_due(finish_files)
         for file in self._active.values():
             file.begin_checkpoint()
         kept = [file.checkpoint() for file in self._active.values()]
@@ -144,7 +144,7 @@ class FileSinkWriter:
         destination = self._destinations.resume(record.path, record.resume_point)
         return ActiveFile(FileIdentity.of(record), writer, destination, record.written_ms, record.row_count)
 
-    def _roll_due(self, then_stop: bool) -> None:
+    def _roll_due(self, finish_files: bool) -> None:
         for record, replaced in self._replaced:
             self._finish_file(self._resume_file(record), replaced)
         self._replaced = []
@@ -153,7 +153,7 @@ class FileSinkWriter:
         now_ms, watermark_us = self._context.ambient.now_ms(), self._context.watermark_us
         for partition, age in ages.items():
             reason = self._sink.roll.reason_now(age, now_ms, watermark_us)
-            if then_stop or reason is not None:
+            if finish_files or reason is not None:
                 self._roll(partition, reason or RollReason.STOP)
 
     def _roll_oldest(self) -> None:
@@ -195,7 +195,7 @@ def _check_format(record: OpenFile, format_now: str) -> None:
             object_name=record.path,
             found=found,
             expected=expected,
-            action="go back to that format and finish the open files, or drain, before you change it",
+            action="go back to that format, stop the job with finish_files=True, then change it",
         )
 
 

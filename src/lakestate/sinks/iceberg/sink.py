@@ -118,6 +118,10 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
         """An event for each file that the epoch finished."""
         return committed_files(job_id, sink_id, epoch, [PreCommit.decode(data) for data in pre_commits])
 
+    def has_open_files(self, pre_commits: Sequence[bytes]) -> bool:
+        """Whether a subtask kept a file open."""
+        return any(PreCommit.decode(data).open for data in pre_commits)
+
     def file_sink(self) -> FileSink:
         """What writes the table's data files, as the table is now."""
         return self.files(self.load_table())

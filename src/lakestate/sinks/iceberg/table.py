@@ -89,7 +89,7 @@ class TableFacts:
                 object_name=path,
                 found=file_format or "a file of another kind of sink",
                 expected=f"table {self.uuid} at {self.location}",
-                action="restore the old table or location and stop with drain, or start a new job",
+                action="restore the old table or location and stop with finish_files=True; or use a new job",
             )
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport, decode_pre_commits
+from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport, decode_pre_commits
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
 from lakestate.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
 from lakestate.observability.file_events import FileEvent
@@ -82,7 +82,7 @@ def commit_batch(job: OpenedJob, written: Sequence[WrittenPartition], batch_id: 
     newest = job.newest()
     driver = _driver(job, newest, [part.writer for part in written], batch)
     try:
-        driver.start()
+        driver.start(reopen=True)
         if _has_batch(driver.parent, batch, job.state):
             return
         continued = {(part.parent, part.state_id) for part in written}
@@ -120,13 +120,13 @@ def finish_files(**options: Any) -> list[str]:
     reached = BatchPosition.from_manifest(newest)
     driver = _driver(job, newest, (), None)
     try:
-        driver.start()
+        driver.start(reopen=True)
         if epoch_id(driver.parent) != epoch_id(newest):
             raise _still_open_error(job, driver.parent)
         if not writers_with_open_files(newest):
             return []
         outcome = driver.run_epoch(
-            driver.next_epoch(), lambda plan: _result(job, plan, (), reached), then_stop=True
+            driver.next_epoch(), lambda plan: _result(job, plan, (), reached), Ending.FINISH_FILES
         )
         if not isinstance(outcome, EpochFinished):
             raise _still_open_error(job, driver.parent)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
+from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport
 from lakestate.coordinator.job_driver import SupersededAttemptError
 from lakestate.protocol.metadata import NamedBytes, SourceOffsets
 from lakestate.protocol.watermarks import source_watermark
@@ -38,7 +38,9 @@ class EpochRunner:
         """Run the stages over a batch of Spark's, or over no rows if there is none."""
         frames = EpochFrames(self._pipeline, plan, batch)
         try:
-            reports = self._run_stages(frames)
+            reports = (
+                self._finish_files(frames) if plan.ending is Ending.FINISH_FILES else self._run_stages(frames)
+            )
             observed = frames.counts()
         except (PySparkException, Py4JError) as failure:
             raise error_from_spark(failure) from failure
@@ -54,6 +56,11 @@ class EpochRunner:
                 name: int(seen["late_rows"]) for name, seen in observed.items() if "late_rows" in seen
             },
         )
+
+    def _finish_files(self, frames: EpochFrames) -> list[SubtaskReport]:
+        """Run every stage over no rows, without calling a transform: it could make rows of none."""
+        outputs = [frames.output_of_no_rows(stage) for stage in self._pipeline.stages]
+        return [SubtaskReport.decode(data) for output in outputs for data in collect_reports(output)]
 
     def _run_stages(self, frames: EpochFrames) -> list[SubtaskReport]:
         reports: list[SubtaskReport] = []

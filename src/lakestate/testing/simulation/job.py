@@ -34,6 +34,8 @@ class SimulatedJob(ABC):
     event_time: str | None = None
     """The column with the event time, if the operator needs a watermark."""
     delay_us = 0
+    yields_at_once: bool = False
+    """Whether the output of a row is yielded in the epoch of the row, and not when the stream ends."""
     ignored: frozenset[str] = frozenset()
     """Columns of state and output that no oracle can know."""
     error: BaseException | None = None

@@ -41,6 +41,7 @@ class Promise(Enum):
     # Output
     NO_SURPLUS_OUTPUT = "no row of output is duplicated, early or invented"
     OUTPUT_COMPLETE = "output has every row exactly once"
+    PAUSE_SHOWS_ALL = "after a driver finished its files, readers see all rows of its epochs"
     OUTPUT_MATCHES_STATE = "state and output are of the same attempts"
     OUTPUT_IMMUTABLE = "a file of output is never changed"
     OUTPUT_NOT_DELETED = "output that readers see is never deleted"

@@ -78,6 +78,8 @@ class Scenario:
     """The clocks of hosts differ by up to two hours."""
     small_limits: bool = False
     """Small limits that otherwise matter only in long histories: clean-up, lanes, remembered references."""
+    is_paused: bool = False
+    """While there are faults, drivers sometimes finish all files and stop after an epoch."""
 
     @staticmethod
     def draw(random: Random) -> Scenario:
@@ -107,6 +109,7 @@ class Scenario:
             patience_min=random.choice([30, 120, 120]),
             is_skewed=random.random() < 0.3,
             small_limits=random.random() < 0.3,
+            is_paused=random.random() < 0.3,
         )
 
     def changes_from(self, other: Scenario) -> list[str]:

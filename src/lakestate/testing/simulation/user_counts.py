@@ -117,6 +117,7 @@ class UserCountsJob(SimulatedJob):
     operator_id = "counts"
     event_time = "ts"
     delay_us = DELAY_S * 1_000_000
+    yields_at_once = True
     ignored = frozenset(("ticket", "tier"))
 
     def __init__(self, random: Random, count: int) -> None:

@@ -189,7 +189,7 @@ def test_a_zombie_cannot_change_what_its_successor_wrote(
 ) -> None:
     processes = Processes(tmp_path)
     job = SinkJob(processes.open_beside, ROWS, PARALLELISM)
-    job.run_to(begun_in - 1, then_stop=False)
+    job.run_to(begun_in - 1, finish_files=False)
     zombie = job.attempt(0)
     if zombie_wrote == "its rows":
         zombie.writer.write(zombie.batch)
@@ -219,7 +219,7 @@ def test_a_file_that_is_finished_without_another_byte_takes_nothing_of_a_zombie(
     job.run_epoch()
     zombie = job.attempt(0)
     job.rows = quiet
-    views = [job.attempt(subtask).finish(then_stop=True) for subtask in range(PARALLELISM)]
+    views = [job.attempt(subtask).finish(finish_files=True) for subtask in range(PARALLELISM)]
     steps = [partial(job.publish, views), job.commit, job.clean_up, lambda: None]
     for number, step in enumerate(steps):
         # A writer of JSON lines opens its file when it is given rows, and writes at the end.
@@ -227,7 +227,7 @@ def test_a_file_that_is_finished_without_another_byte_takes_nothing_of_a_zombie(
             if number == opens:
                 zombie.writer.write(zombie.batch)
             if number == max(opens, writes):
-                zombie.writer.finish(then_stop=False)
+                zombie.writer.finish(finish_files=False)
         step()
     job.clean_up()
     check_promises(tmp_path, quiet)
@@ -277,7 +277,7 @@ def test_clean_up_leaves_the_copy_that_a_second_attempt_continues_with(tmp_path:
     other = job.attempt(1).finish()
     if cleaned == "beside the next epoch":
         job.clean_up()
-    again.writer.finish(then_stop=False)
+    again.writer.finish(finish_files=False)
     job.publish([again.view, other])
     job.commit()
     if cleaned == "by a driver that overslept":

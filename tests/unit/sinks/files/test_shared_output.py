@@ -40,7 +40,7 @@ def test_the_clean_up_of_one_job_leaves_the_open_files_of_another_of_its_name(
 ) -> None:
     first = SinkJob(lambda: open_sink(url), ROWS, parallelism=1, state_id="first")
     second = SinkJob(lambda: open_sink(url), ROWS, parallelism=1, state_id="second")
-    first.run_to(2, then_stop=False)
+    first.run_to(2, finish_files=False)
     second.run_to(4)
     first.run_to(4)
     assert sorted(_rows(url)) == sorted(2 * expected_rows(ROWS, 4, 1))

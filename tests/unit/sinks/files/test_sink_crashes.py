@@ -115,7 +115,7 @@ WAKE_UPS = ["before publishing", "before the commit", "after the commit", "after
 def test_a_zombie_cannot_change_what_its_successor_wrote(begun_in: int, wake_up: str) -> None:
     processes = Processes(memory())
     job = job_of(processes)
-    job.run_to(begun_in - 1, then_stop=False)
+    job.run_to(begun_in - 1, finish_files=False)
     # The zombie has the same rows in another order, as after another shuffle.
     zombie_job = SinkJob(
         processes.open_sink, _reversed_rows, PARALLELISM, published=job.published, ambient=job.ambient

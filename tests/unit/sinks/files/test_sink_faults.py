@@ -68,7 +68,7 @@ def test_a_bit_that_flips_in_a_hidden_file_is_found_before_readers_see_it(
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    views = [job.attempt(0).finish(then_stop=True)]
+    views = [job.attempt(0).finish(finish_files=True)]
     job.publish(views)
     with pytest.raises(CorruptionError, match=r"does not hold what was written to it.*expected CRC-32"):
         job.commit()
@@ -84,7 +84,7 @@ def test_a_file_that_a_checkpoint_without_a_checksum_left_open_is_finished(tmp_p
     }
     assert state != job.published.state
     job.published = replace(job.published, state=state)
-    job.run_epoch(then_stop=True)
+    job.run_epoch(finish_files=True)
     assert visible_rows(tmp_path) == expected_rows(job.rows, 2, 1)
 
 
@@ -94,7 +94,7 @@ def test_an_upload_that_the_store_expired_is_reported_and_nothing_is_visible() -
     job = SinkJob(lambda: sink, numbered_rows(200), 1)
     job.run_epoch()
     [dangling] = list(store.uploads.list_dangling())
-    views = [job.attempt(0).finish(then_stop=True)]
+    views = [job.attempt(0).finish(finish_files=True)]
     job.publish(views)
     store.uploads.abort(dangling.upload)
     with pytest.raises(NotFoundError, match="no such upload"):

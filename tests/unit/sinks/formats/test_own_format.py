@@ -159,7 +159,7 @@ def test_rows_are_written_once_into_local_files_after_a_crash_in_every_epoch(
             lost.finish()
         lost.writer.abandon()
         views = [
-            job.attempt(subtask).finish(then_stop=job.published.epoch == EPOCHS - 1)
+            job.attempt(subtask).finish(finish_files=job.published.epoch == EPOCHS - 1)
             for subtask in range(PARALLELISM)
         ]
         job.publish(views)
@@ -183,7 +183,7 @@ def test_a_file_of_the_format_stays_open_across_epochs(tmp_path: Path) -> None:
 def test_a_setting_cannot_change_while_files_are_open(tmp_path: Path) -> None:
     url = f"file://{tmp_path}"
     job = SinkJob(lambda: ls.FileSink(url, format=PackedFormat(shift=0)), ROWS, parallelism=1)
-    job.run_to(1, then_stop=False)
+    job.run_to(1, finish_files=False)
     job.open_sink = lambda: ls.FileSink(url, format=PackedFormat(shift=1))
     with pytest.raises(IncompatibleStateError, match="a file was begun in another format"):
         job.attempt(0)
@@ -200,7 +200,7 @@ def test_a_writer_that_returns_no_statistics_is_refused_before_its_epoch_is_publ
     monkeypatch.setattr(PackedWriter, "finish", lambda self: None)
     job = SinkJob(lambda: packed_sink(f"file://{tmp_path}"), ROWS, PARALLELISM)
     with pytest.raises(InvalidInputError, match="has no statistics"):
-        job.attempt(0).finish(then_stop=True)
+        job.attempt(0).finish(finish_files=True)
 
 
 def test_an_extension_that_is_a_path_is_refused() -> None:

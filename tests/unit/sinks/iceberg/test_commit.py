@@ -323,7 +323,7 @@ def job_with_zombie(warehouse: Warehouse) -> tuple[SinkJob, SinkJob]:
     job = published_epoch(warehouse)
     zombie = replace(job, published=job.published)
     job.commit()
-    job.run_to(3, then_stop=False)
+    job.run_to(3, finish_files=False)
     return job, zombie
 
 

@@ -26,7 +26,7 @@ def job(warehouse: Warehouse) -> SinkJob:
     """A job with an open file after two epochs."""
     job = warehouse.job(rows, SCHEMA, roll=NEVER)
     job.parallelism = 1
-    job.run_to(2, then_stop=False)
+    job.run_to(2, finish_files=False)
     return job
 
 
@@ -73,7 +73,7 @@ def test_a_renamed_column_stops_the_job_with_its_name(warehouse: Warehouse, job:
 def test_rows_written_before_a_rename_are_found_under_the_new_name(
     warehouse: Warehouse, job: SinkJob
 ) -> None:
-    job.publish([job.attempt(0).finish(then_stop=True)])
+    job.publish([job.attempt(0).finish(finish_files=True)])
     with warehouse.table().update_schema() as update:
         update.rename_column("country", "land")
     job.commit()

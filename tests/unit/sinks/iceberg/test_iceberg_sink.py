@@ -51,7 +51,7 @@ def test_each_epoch_that_finished_files_is_one_snapshot(warehouse: Warehouse) ->
 
 def test_files_stay_open_across_epochs_and_are_appended_once(warehouse: Warehouse) -> None:
     job = warehouse.job(ROWS, roll=NEVER)
-    job.run_to(4, then_stop=False)
+    job.run_to(4, finish_files=False)
     assert warehouse.rows() == []
     assert warehouse.table().metadata.snapshots == []
     job.run_to(5)

@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from random import Random
 
 from lakestate.coordinator.compact import compact_operator
-from lakestate.coordinator.job_driver import DriverSettings, JobDriver
+from lakestate.coordinator.epoch_plan import Ending
+from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
 from lakestate.coordinator.tags import create_tag, delete_tag
-from lakestate.errors import ConflictError, CorruptionError, FencedError, NotFoundError
+from lakestate.errors import (
+    ConflictError,
+    CorruptionError,
+    FencedError,
+    IncompatibleStateError,
+    NotFoundError,
+)
 from lakestate.operators.operator import state_tables
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import CompletionStatus, Manifest
@@ -30,6 +37,7 @@ TAGS_EACH = 3
 IMPATIENCE_MS = 2_000
 """A store call takes about ten: a second driver starts in the middle of the first one's work."""
 REFUSED = "refused for a lost part"
+PAUSE_RATE = 0.3
 LAST_STARTS_MAX = 8
 """Without faults, the job must finish within this many starts."""
 
@@ -44,6 +52,8 @@ class Driver:
         parallelism = scenario.parallelism[min(number, len(scenario.parallelism)) - 1]
         version = 2 if scenario.upgrade_at is not None and number > scenario.upgrade_at else 1
         self._version = version
+        # A stream of its own, so that pauses do not change what other actors draw.
+        self._pauses = random_stream(world.seed, f"pauses {number}")
         world.newest_version = max(version, world.newest_version)
         if version == 2 and world.monitor.published:
             world.counts["upgraded"] += 1
@@ -69,9 +79,11 @@ class Driver:
     def run(self) -> None:
         """Claim, recover, run epochs until the end of the source, and stop."""
         try:
-            self._driver.start()
+            self._start()
             while not _is_drained(self._world, self._driver.parent):
                 self._run_epoch()
+                if self._should_pause() and self._pause():
+                    break
             self._driver.stop()
         except FencedError as fenced:
             self._world.note(f"{self._process.name} is fenced: {fenced}", is_turning_point=True)
@@ -83,6 +95,14 @@ class Driver:
             self._world.check_error(self._process, error, is_older=self._version < self._world.newest_version)
             raise
 
+    def _start(self) -> None:
+        """Start. A job whose stream has ended is refused, but its last commit is completed first."""
+        try:
+            self._driver.start()
+        except IncompatibleStateError:
+            if not _is_drained(self._world, self._driver.parent):
+                raise
+
     def _run_epoch(self) -> None:
         world = self._world
         first = _offset(self._driver.parent)
@@ -91,8 +111,31 @@ class Driver:
         self._driver.run_epoch(
             self._driver.next_epoch(),
             lambda plan: self._cluster.run(plan, first, stop),
-            then_stop=stop == len(world.job.rows),
+            Ending.END_OF_STREAM if stop == len(world.job.rows) else Ending.CONTINUE,
         )
+
+    def _should_pause(self) -> bool:
+        world, newest = self._world, self._driver.parent
+        return (
+            world.scenario.is_paused
+            and self._pauses.random() < PAUSE_RATE
+            and world.faults.is_on
+            and not _is_drained(world, newest)
+        )
+
+    def _pause(self) -> bool:
+        """Finish all files. False if another driver published an epoch first."""
+        reached = _offset(self._driver.parent)
+        outcome = self._driver.run_epoch(
+            self._driver.next_epoch(),
+            lambda plan: self._cluster.run(plan, reached, reached),
+            Ending.FINISH_FILES,
+        )
+        if not isinstance(outcome, EpochFinished):
+            return False
+        self._world.counts["pauses"] += 1
+        self._world.monitor.check_paused(reached)
+        return True
 
     def _compact(
         self, manifest: Manifest, operator_id: str, generation: Generation
