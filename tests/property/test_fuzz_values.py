@@ -6,6 +6,7 @@ import datetime as dt
 import enum
 import tempfile
 import uuid
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing.hostile_bytes import FUZZ, TEXTS, decodes_or_refuses, mutated, mutated_tree, nested
-from tests.support.metadata import SUBTASK
+from tests.support.metadata import MANIFEST, SUBTASK
 
 from lakestate.coordinator.epoch_plan import (
     StepMetrics,
@@ -27,7 +28,12 @@ from lakestate.coordinator.epoch_plan import (
 from lakestate.errors import LakestateError
 from lakestate.protocol.metadata import NamedBytes
 from lakestate.protocol.values import Epoch
-from lakestate.spark.checkpoint.offsets import engine_files_without_batch, rebuild_directory, source_offsets
+from lakestate.spark.checkpoint.offsets import (
+    engine_files_without_batch,
+    files_to_rebuild,
+    rebuild_directory,
+    source_offsets,
+)
 from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.global_keyed.python_types import StoredType
 from lakestate.tables.global_keyed.value_codec import EntryCodec
@@ -191,7 +197,10 @@ def test_sparks_files_are_put_back_below_their_directory_or_refused(files: list[
     decodes_or_refuses(lambda: engine_files_without_batch(kept, Epoch(9)))
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "spark"
-        decodes_or_refuses(lambda: rebuild_directory(root, kept), root)
+        manifest = replace(MANIFEST, epoch=Epoch(8), engine_files=tuple(kept))
+        decodes_or_refuses(
+            lambda: rebuild_directory(root, files_to_rebuild(manifest, lambda log, path: None)), root
+        )
         assert [path.name for path in Path(folder).iterdir()] in ([], ["spark"])
 
 

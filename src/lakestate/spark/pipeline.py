@@ -164,18 +164,22 @@ class Pipeline:
         event_time: str | None = None,
         delay: str | timedelta = "0 seconds",
         late: str | Late = Late.KEEP,
+        file_paths: Sequence[str] = (),
     ) -> SourceStream:
         """Read a streaming DataFrame.
 
         With `event_time`, the name of a timestamp column, the source has a watermark: the latest
         time seen minus `delay`. Rows older than the job's watermark are counted as late, and with
         `late="drop"` they are left out.
+
+        `file_paths` is only for a file source whose input was moved: its earlier paths. Files that the
+        source has read are remembered by path, and a path that is not the source's is refused.
         """
         if not frame.isStreaming:
             raise InvalidInputError(
                 f"source {name} is not a streaming DataFrame", action="read it with spark.readStream"
             )
-        node = SourceNode(name, frame, event_time, duration_us(delay), Late(late))
+        node = SourceNode(name, frame, event_time, duration_us(delay), Late(late), tuple(file_paths))
         return SourceStream(self._graph, self._graph.add(node))
 
     def start(

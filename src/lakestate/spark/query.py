@@ -21,7 +21,7 @@ from lakestate.protocol.metadata import CompletionStatus, Manifest
 from lakestate.protocol.values import Epoch
 from lakestate.runtime.sink_step import has_open_files
 from lakestate.spark.checkpoint.directory import SparkDirectory
-from lakestate.spark.checkpoint.offsets import has_offsets, rebuild_directory
+from lakestate.spark.checkpoint.offsets import files_to_rebuild, has_offsets, rebuild_directory
 from lakestate.spark.execution.compile import CompiledPipeline, combine_sources
 from lakestate.spark.execution.epoch_runner import EpochRunner
 from lakestate.spark.session import apply_settings, use_settings
@@ -154,8 +154,8 @@ class PipelineQuery:
 
     def _launch(self) -> StreamingQuery:
         """Start Spark's query at the end of the newest epoch."""
-        parent = self._driver.parent
-        rebuild_directory(self._directory.path, () if parent is None else parent.engine_files)
+        files = files_to_rebuild(self._driver.parent, self._runner.source_paths.check)
+        rebuild_directory(self._directory.path, files)
         return (
             combine_sources(self._pipeline.graph)
             .writeStream.foreachBatch(self._on_batch)

@@ -15,6 +15,7 @@ from functools import partial
 import xxhash
 
 from lakestate.codec import decode_manifest, decode_subtask
+from lakestate.codec.engine_files import engine_file_damage
 from lakestate.coordinator.epoch_plan import decode_commit_parts
 from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange, key_range_of
 from lakestate.protocol.metadata import (
@@ -88,6 +89,10 @@ class CheckpointTree:
         for flaw in _manifest_flaws(manifest, record):
             audit.add_flaw(path, flaw)
         commits = audit.try_read(path, partial(_stated_commits, manifest, url))
+        damage = engine_file_damage(manifest.engine_files, manifest.epoch)
+        if damage is not None:
+            found = f"{damage.object_name}: {damage.found}"
+            audit.add_flaw(path, _contradiction(found, damage.expected or ""))
         entries = [(operator, entry) for operator in manifest.operators for entry in operator.subtasks]
         for _ in self._threads.map(lambda item: self._read_entry(path, manifest, commits, *item), entries):
             pass

@@ -24,11 +24,12 @@ from tests.support.spark.pipelines import (
 from tests.support.spark.totals import Totals
 
 import lakestate as ls
+from lakestate.codec.engine_files import METADATA
 from lakestate.errors import NotFoundError
 from lakestate.protocol.metadata import CompletionStatus, NamedBytes
 from lakestate.sinks.files.committer import FileCommitter
 from lakestate.spark import query as query_module
-from lakestate.spark.checkpoint.offsets import METADATA, rebuild_directory
+from lakestate.spark.checkpoint.offsets import rebuild_directory
 from lakestate.testing.faults import Fault, FaultyStore, Hook, Operation
 
 if TYPE_CHECKING:

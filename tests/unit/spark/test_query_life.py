@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
@@ -91,12 +93,13 @@ class Conf(dict[str, str]):
 
 def stored(epoch: int, *files: str) -> Any:
     """The manifest of an epoch, as far as a query looks at it."""
+    content = {"metadata": json.dumps({"id": str(uuid4())}).encode(), **dict.fromkeys(files, b"v1\n{}\n7")}
     return SimpleNamespace(
         job_id="job",
         epoch=Epoch(epoch),
         status=CompletionStatus.COMPLETE,
         sinks=(),
-        engine_files=[NamedBytes(name, b"") for name in files],
+        engine_files=[NamedBytes(name, data) for name, data in content.items()] if files else [],
     )
 
 
@@ -162,7 +165,7 @@ def query(spark: Spark, session: Any, tmp_path: Path) -> Callable[..., PipelineQ
     def start(driver: Driver, batches: int = 0, listeners: Any = ()) -> PipelineQuery:
         spark.batches = batches
         pipeline: Any = SimpleNamespace(
-            graph=SimpleNamespace(sinks=()), schemas=SimpleNamespace(session=session)
+            graph=SimpleNamespace(sources=(), sinks=()), schemas=SimpleNamespace(session=session)
         )
         given: Any = driver
         return PipelineQuery(pipeline, given, SparkDirectory(tmp_path, "job"), {}, listeners)

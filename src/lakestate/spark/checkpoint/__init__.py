@@ -6,6 +6,7 @@ May import everything below `spark`, and no other folder of it. Nothing here imp
 from lakestate.spark.checkpoint.directory import SparkDirectory
 from lakestate.spark.checkpoint.offsets import (
     engine_files_without_batch,
+    files_to_rebuild,
     has_offsets,
     read_engine_files,
     rebuild_directory,
@@ -15,6 +16,7 @@ from lakestate.spark.checkpoint.offsets import (
 __all__ = [
     "SparkDirectory",
     "engine_files_without_batch",
+    "files_to_rebuild",
     "has_offsets",
     "read_engine_files",
     "rebuild_directory",

@@ -8,42 +8,48 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from lakestate.codec.engine_files import METADATA, SourceLog, SparkFiles, needed_logs
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
-from lakestate.protocol.metadata import NamedBytes
+from lakestate.protocol.metadata import Manifest, NamedBytes
 from lakestate.protocol.values import Epoch
 
-METADATA = "metadata"
-COMMITTED_BATCH = b'v1\n{"nextBatchWatermarkMs":0}'
-"""What Spark writes to `commits/N` after a batch of a query without state."""
+CheckPath = Callable[[str, str], None]
+"""Refuses a file, given with the log that names it, that does not belong to a source of the pipeline."""
 
 _COMPACTED = re.compile(r"(\d+)\.compact")
 
 
 def read_engine_files(
-    directory: Path, epoch: Epoch, before: Sequence[NamedBytes] = ()
+    directory: Path,
+    epoch: Epoch,
+    before: Sequence[NamedBytes] = (),
+    check_path: CheckPath = lambda log, path: None,
 ) -> tuple[NamedBytes, ...]:
     """Read what Spark needs to continue after this epoch from its checkpoint directory.
 
     Call it while the batch of the epoch runs: its offsets are written then, its commit is not. `before`
-    holds the files of the epoch before.
+    holds the files of the epoch before. What the next start would refuse is refused here, before the
+    epoch is published; logs that were checked with an earlier epoch are not parsed again.
     """
     _refuse_state_of_spark(directory)
     batch = epoch.batch_id
     names = [METADATA, f"offsets/{batch - 1}", f"offsets/{batch}", f"commits/{batch - 1}"]
-    files = [NamedBytes(name, path.read_bytes()) for name in names if (path := directory / name).is_file()]
-    if not has_offsets(files, epoch):
+    found = [NamedBytes(name, path.read_bytes()) for name in names if (path := directory / name).is_file()]
+    if not has_offsets(found, epoch):
         raise CorruptionError(
             "Spark's checkpoint directory has no offsets of the running batch",
             object_name=str(directory / f"offsets/{batch}"),
             action="make sure that nothing else writes to this directory, and restart the job",
         )
-    files.append(NamedBytes(f"commits/{batch}", COMMITTED_BATCH))
     logs = tuple(_source_logs(directory))
     _refuse_lost_logs(directory, before, logs)
-    return (*files, *logs)
+    files = SparkFiles.parse((*found, *logs), epoch)
+    for log, entry in files.file_paths(known={file.name for file in before}):
+        check_path(log, entry)
+    return files.encode()
 
 
 def has_offsets(files: Sequence[NamedBytes], epoch: Epoch) -> bool:
@@ -63,19 +69,21 @@ def _refuse_state_of_spark(directory: Path) -> None:
 
 
 def engine_files_without_batch(files: Sequence[NamedBytes], epoch: Epoch) -> tuple[NamedBytes, ...]:
-    """The files of an epoch that has no batch of Spark's, and so has read no more than its parent.
-
-    Spark writes the same files when it runs a batch without new data.
-    """
-    before, batch = epoch.batch_id - 1, epoch.batch_id
-    found = {file.name: file.data for file in files}
-    if f"offsets/{before}" not in found:
+    """The files of an epoch that has no batch of Spark's, and so has read no more than its parent."""
+    before = Epoch(epoch - 1) if epoch > 1 else None
+    if before is None or not has_offsets(files, before):
         return tuple(files)
-    found[f"offsets/{batch}"] = found[f"offsets/{before}"]
-    found[f"commits/{batch}"] = COMMITTED_BATCH
-    for folder in ("offsets", "commits"):
-        found.pop(f"{folder}/{before - 1}", None)
-    return tuple(NamedBytes(name, data) for name, data in found.items())
+    return SparkFiles.parse(files, before).at(epoch).encode()
+
+
+def files_to_rebuild(manifest: Manifest | None, check_path: CheckPath) -> tuple[NamedBytes, ...]:
+    """The files with which Spark continues after an epoch: no more than it needs, each one checked."""
+    if manifest is None or not manifest.engine_files:
+        return ()
+    files = SparkFiles.parse(manifest.engine_files, manifest.epoch)
+    for log, path in files.file_paths():
+        check_path(log, path)
+    return files.encode()
 
 
 def rebuild_directory(directory: Path, files: Sequence[NamedBytes]) -> None:
@@ -90,7 +98,7 @@ def rebuild_directory(directory: Path, files: Sequence[NamedBytes]) -> None:
             raise CorruptionError(
                 "two of Spark's files need the same path as a file and as a directory",
                 object_name=f"{file.name} in the manifest",
-                action="open an older epoch",
+                action="restore the manifest, or start from an intact epoch with start(from_epoch=…)",
             ) from cause
 
 
@@ -135,12 +143,19 @@ def source_offsets(files: Sequence[NamedBytes], epoch: Epoch, count: int) -> lis
 
 def _source_logs(directory: Path) -> Iterator[NamedBytes]:
     """The logs in which sources record what they have read, without those that a compacted log replaces."""
-    for log in sorted((directory / "sources").glob("*")):
-        files = {path.name: path for path in log.iterdir() if path.is_file() and _is_log(path.name)}
-        summed_up = _last_compacted_number(files)
-        for name, path in sorted(files.items()):
-            if not name.isdigit() or int(name) > summed_up:
-                yield NamedBytes(f"sources/{log.name}/{name}", path.read_bytes())
+    paths = [path for log in (directory / "sources").glob("*") for path in log.iterdir() if path.is_file()]
+    named = {str(path.relative_to(directory)): path for path in paths if _is_log(path.name)}
+    logs = {name: SourceLog.parse(name, b"") for name in sorted(named)}
+    unknown = next((name for name, log in logs.items() if log is None), None)
+    if unknown is not None:
+        raise InvalidInputError(
+            "a source keeps a file of its own kind in Spark's checkpoint directory",
+            object_name=unknown,
+            expected="logs that are named by a number, as Spark's own sources keep them",
+            action="read this source in a job of its own, without Lakestate, and read what that job writes",
+        )
+    for log in needed_logs(log for log in logs.values() if log is not None):
+        yield NamedBytes(log.name, named[log.name].read_bytes())
 
 
 def _refuse_lost_logs(directory: Path, before: Sequence[NamedBytes], logs: Sequence[NamedBytes]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from lakestate.codec.engine_files import SINK_SCHEMA
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport, decode_pre_commits
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
 from lakestate.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
@@ -27,9 +28,6 @@ from lakestate.spark.data_source.job import SINK, OpenedJob, writers_with_open_f
 from lakestate.spark.data_source.options import DataSourceOptions
 from lakestate.spark.data_source.position import BATCHES, BatchPosition, check_same_plan
 from lakestate.storage.parallel import InlineExecutor, map_in_parallel
-
-SCHEMA_FILE = "sink/schema.arrow"
-"""A file in every manifest: the schema of the rows, needed to finish open files when there are no rows."""
 
 UPKEEP_EPOCHS = 10
 """Upkeep runs in the first epoch after a start of the query, and then every so many epochs."""
@@ -146,7 +144,7 @@ def _result(
     return EpochResult(
         reports=tuple(reports),
         sources=(batch.offsets(_watermark_us(job, plan, written)),),
-        engine_files=(NamedBytes(SCHEMA_FILE, job.schema.serialize().to_pybytes()),),
+        engine_files=(NamedBytes(SINK_SCHEMA, job.schema.serialize().to_pybytes()),),
         rows={BATCHES: sum(step.rows_in for report in reports for step in report.metrics.values())},
     )
 
@@ -236,7 +234,7 @@ def _has_batch(manifest: Manifest | None, batch: BatchPosition, state: str) -> b
 
 
 def _row_schema(manifest: Manifest) -> pa.Schema:
-    data = next((file.data for file in manifest.engine_files if file.name == SCHEMA_FILE), None)
+    data = next((file.data for file in manifest.engine_files if file.name == SINK_SCHEMA), None)
     try:
         return pa.ipc.read_schema(pa.py_buffer(data or b""))
     except (pa.ArrowInvalid, OSError) as cause:
@@ -244,7 +242,7 @@ def _row_schema(manifest: Manifest) -> pa.Schema:
             "the schema of the rows is not in the manifest",
             object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
             found=str(cause),
-            expected=SCHEMA_FILE,
+            expected=SINK_SCHEMA,
         ) from cause
 
 

@@ -20,6 +20,7 @@ from lakestate.protocol.watermarks import source_watermark
 from lakestate.spark.checkpoint.offsets import engine_files_without_batch, read_engine_files, source_offsets
 from lakestate.spark.execution.compile import CompiledPipeline
 from lakestate.spark.execution.frames import EpochFrames, collect_reports
+from lakestate.spark.execution.source_paths import SourcePaths
 from lakestate.spark.graph.nodes import SourceNode
 from lakestate.spark.tasks.task_errors import error_from_spark
 
@@ -33,6 +34,8 @@ class EpochRunner:
     def __init__(self, pipeline: CompiledPipeline, directory: Path) -> None:
         self._pipeline = pipeline
         self._directory = directory
+        self.source_paths = SourcePaths(pipeline.graph.sources)
+        """What file sources may have read."""
 
     def run(self, plan: EpochPlan, batch: DataFrame | None) -> EpochResult:
         """Run the stages over a batch of Spark's, or over no rows if there is none."""
@@ -85,7 +88,7 @@ class EpochRunner:
         before = () if plan.parent is None else plan.parent.engine_files
         if batch is None:
             return engine_files_without_batch(before, plan.epoch)
-        return read_engine_files(self._directory, plan.epoch, before)
+        return read_engine_files(self._directory, plan.epoch, before, self.source_paths.check)
 
     def _sources(
         self, plan: EpochPlan, files: tuple[NamedBytes, ...], observed: dict[str, dict[str, object]]

@@ -33,6 +33,8 @@ class SourceNode:
     event_time: str | None = None
     delay_us: int = 0
     late: Late = Late.KEEP
+    file_paths: tuple[str, ...] = ()
+    """Where its files lie, besides the path that Spark tells."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lakestate.codec import decode_manifest, encode_manifest
+from lakestate.codec.engine_files import COMMITTED_BATCH
 from lakestate.protocol.metadata import Manifest, SourceOffsets
 from lakestate.protocol.values import Epoch, Generation
 from lakestate.spark.checkpoint.offsets import (
-    COMMITTED_BATCH,
     engine_files_without_batch,
     read_engine_files,
     rebuild_directory,
@@ -24,7 +24,9 @@ OFFSET_METADATA = json.dumps(
         "batchWatermarkMs": 0,
         "batchTimestampMs": 1_767_225_600_000,
         "conf": {
-            "spark.sql.streaming.stateStore.providerClass": "org.apache.spark…HDFSBackedStateStoreProvider",
+            "spark.sql.streaming.stateStore.providerClass": (
+                "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+            ),
             "spark.sql.shuffle.partitions": "200",
         },
         "sourceMetadataInfo": {},

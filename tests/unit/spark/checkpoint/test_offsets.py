@@ -8,32 +8,40 @@ from pathlib import Path
 
 import pytest
 
+from lakestate.codec.engine_files import COMMITTED_BATCH
 from lakestate.errors import CorruptionError, IncompatibleStateError
 from lakestate.protocol.metadata import NamedBytes
 from lakestate.protocol.values import Epoch
 from lakestate.spark.checkpoint.offsets import (
-    COMMITTED_BATCH,
     engine_files_without_batch,
     read_engine_files,
     rebuild_directory,
     source_offsets,
 )
 
+QUERY = b'{"id":"8d1f2a8e-6f6e-4a55-9a39-5b1f64a3b2c1"}'
+
 
 def offsets(*sources: str) -> bytes:
-    return "\n".join(["v1", "{}", *sources]).encode()
+    metadata = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
+    return "\n".join(["v1", metadata, *sources]).encode()
+
+
+def file_log(*numbers: int) -> bytes:
+    entries = [f'{{"path":"file:///in/{number}","timestamp":1,"batchId":{number}}}' for number in numbers]
+    return "\n".join(["v1", *entries]).encode()
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """As Spark leaves it while batch 12 runs: the file source's log was summed up once."""
     files = {
-        "metadata": b'{"id":"x"}',
+        "metadata": QUERY,
         ".metadata.crc": b"?",
         **{f"offsets/{batch}": offsets(f'{{"logOffset":{batch}}}') for batch in range(13)},
         **{f"commits/{batch}": COMMITTED_BATCH for batch in range(12)},
-        **{f"sources/0/{batch}": f"v1\n{batch}".encode() for batch in range(13) if batch != 9},
-        "sources/0/9.compact": b"v1\n0 to 9",
+        **{f"sources/0/{batch}": file_log(batch) for batch in range(13) if batch != 9},
+        "sources/0/9.compact": file_log(*range(10)),
         "sources/0/.12.crc": b"?",
     }
     for name, data in files.items():
@@ -41,6 +49,16 @@ def directory(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return tmp_path / "spark"
+
+
+def read_before(directory: Path) -> tuple[NamedBytes, ...]:
+    """What was kept with batch 11, when batch 12 had not begun."""
+    log = directory / "sources/0/12"
+    data = log.read_bytes()
+    log.unlink()
+    before = read_engine_files(directory, Epoch.of_batch(11))
+    log.write_bytes(data)
+    return before
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -53,15 +71,15 @@ class TestKeeping:
     def test_only_what_the_next_batch_needs_is_kept(self, directory: Path) -> None:
         found = {file.name: file.data for file in read_engine_files(directory, Epoch.of_batch(12))}
         assert found == {
-            "metadata": b'{"id":"x"}',
+            "metadata": QUERY,
             "offsets/11": offsets('{"logOffset":11}'),
             "offsets/12": offsets('{"logOffset":12}'),
             "commits/11": COMMITTED_BATCH,
             "commits/12": COMMITTED_BATCH,
-            "sources/0/9.compact": b"v1\n0 to 9",
-            "sources/0/10": b"v1\n10",
-            "sources/0/11": b"v1\n11",
-            "sources/0/12": b"v1\n12",
+            "sources/0/9.compact": file_log(*range(10)),
+            "sources/0/10": file_log(10),
+            "sources/0/11": file_log(11),
+            "sources/0/12": file_log(12),
         }
 
     def test_a_directory_without_the_batch_is_not_its_checkpoint(self, directory: Path) -> None:
@@ -99,22 +117,22 @@ class TestALogOfASource:
 
     @pytest.mark.parametrize("lost", ["sources/0/10", "sources/0/9.compact"])
     def test_one_that_is_gone_since_the_epoch_before_is_missed(self, directory: Path, lost: str) -> None:
-        before = read_engine_files(directory, Epoch.of_batch(11))
+        before = read_before(directory)
         (directory / lost).unlink()
         with pytest.raises(CorruptionError, match=f"lost a log of a source: .*/{lost}"):
             read_engine_files(directory, Epoch.of_batch(12), before)
 
     def test_all_of_them_are_missed(self, directory: Path) -> None:
-        before = read_engine_files(directory, Epoch.of_batch(11))
+        before = read_before(directory)
         shutil.rmtree(directory / "sources")
         with pytest.raises(CorruptionError, match="lost a log of a source"):
             read_engine_files(directory, Epoch.of_batch(12), before)
 
     def test_those_that_a_later_one_sums_up_may_go(self, directory: Path) -> None:
-        before = read_engine_files(directory, Epoch.of_batch(11))
+        before = read_before(directory)
         for name in ("9.compact", "10", "11", "12"):
             (directory / "sources/0" / name).unlink()
-        (directory / "sources/0/12.compact").write_bytes(b"v1\n0 to 12")
+        (directory / "sources/0/12.compact").write_bytes(file_log(*range(13)))
         after = read_engine_files(directory, Epoch.of_batch(12), before)
         assert [file.name for file in after if file.name.startswith("sources/")] == ["sources/0/12.compact"]
 
