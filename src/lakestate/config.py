@@ -5,14 +5,19 @@ Data only. Nothing here opens a connection; `lakestate.storage.open_store` does.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
 from lakestate.errors import InvalidInputError
+
+T = TypeVar("T")
 
 _UNIT_BYTES = {
     "b": 1,
@@ -101,12 +106,61 @@ class RetryPolicy:
     backoff_max_ms: int = 5_000
 
 
+def require_instance(what: str, given: T, kind: type[Any]) -> T:
+    """The object itself, if it is of this kind. A class given in its place is named as such.
+
+    >>> require_instance("sink out", timedelta, timedelta)
+    Traceback (most recent call last):
+    lakestate.errors.InvalidInputError: sink out is a class; found timedelta; expected an object; \
+write timedelta(…) [invalid_input]
+    """
+    if isinstance(given, kind) and not isinstance(given, type):
+        return given
+    if isinstance(given, type):
+        name = given.__name__
+        raise InvalidInputError(
+            f"{what} is a class", found=name, expected="an object", action=f"write {name}(…)"
+        )
+    raise InvalidInputError(f"{what} is of another type", found=type(given).__name__, expected=kind.__name__)
+
+
+def store_url(location: str | Path) -> str:
+    """The URL of a location: a URL stays as it is, and a path is one of this machine's file system.
+
+    >>> store_url("s3://bucket/state"), store_url("/data/my state"), store_url("file:/data/state")
+    ('s3://bucket/state', 'file:///data/my%20state', 'file:///data/state')
+    """
+    if isinstance(location, Path):
+        path = location.expanduser() if location.parts[:1] == ("~",) else location
+        # Not `resolve`: a symbolic link may lead elsewhere tomorrow, and the location keeps its name.
+        return Path(os.path.abspath(path)).as_uri()  # noqa: PTH100
+    if not isinstance(location, str) or not location.strip():
+        raise InvalidInputError(
+            "not the location of a store",
+            found=repr(location),
+            expected="a URL such as s3://bucket/x, or a path",
+        )
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        return store_url(Path(location))
+    if scheme == "file" and not rest.startswith("//"):
+        return f"file:///{rest.lstrip('/')}"
+    return location
+
+
+AZURE_SCHEMES = ("abfss", "abfs", "wasbs", "wasb")
+"""Schemes of Azure's Hadoop drivers, whose URLs are `scheme://container@account…/path`."""
+
+_CONTAINER = re.compile(r"[a-z0-9$][a-z0-9-]{0,62}")
+
+
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
     """Where a store is and how to reach it. Picklable; never shows a credential.
 
-    `options` are the store's own settings by name (for S3: `endpoint`, `region`,
-    `access_key_id`, `secret_access_key`, …). Anything not given comes from the environment.
+    The location is a URL or a local path. `options` are the store's own settings by name (for S3:
+    `endpoint`, `region`, `access_key_id`, `secret_access_key`, …). Anything not given comes from the
+    environment.
 
     >>> StoreConfig("s3://bucket/state", {"region": "eu-west-1", "secret_access_key": "s3cr3t"})
     StoreConfig('s3://bucket/state', options=region, secret_access_key)
@@ -116,9 +170,19 @@ class StoreConfig:
     options: Mapping[str, str] = field(default_factory=dict, compare=True)
     retry: RetryPolicy = RetryPolicy()
 
+    if TYPE_CHECKING:  # The field is a URL, whatever it is made from.
+
+        def __init__(
+            self,
+            url: str | Path,
+            options: Mapping[str, str] = MappingProxyType({}),
+            retry: RetryPolicy = RetryPolicy(),  # noqa: B008
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "url", store_url(self.url))
         parts = urlsplit(self.url)
-        if parts.username or parts.password or "@" in parts.netloc:
+        if "@" in parts.netloc and not _names_container(parts):
             raise InvalidInputError(
                 "a store URL must not carry credentials",
                 object_name=f"{parts.scheme}://***@{parts.hostname or ''}{parts.path}",
@@ -143,3 +207,9 @@ class StoreConfig:
     def __reduce__(self) -> tuple[type[StoreConfig], tuple[str, dict[str, str], RetryPolicy]]:
         # A mapping proxy does not pickle, and Spark ships this value to every executor.
         return (StoreConfig, (self.url, dict(self.options), self.retry))
+
+
+def _names_container(parts: SplitResult) -> bool:
+    """Whether what stands before the host is a container of Azure, and not a user or a key."""
+    user, _, host = parts.netloc.rpartition("@")
+    return parts.scheme in AZURE_SCHEMES and _CONTAINER.fullmatch(user) is not None and "." in host

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,11 @@ def test_a_configuration_names_its_options_and_shows_no_value() -> None:
         f"s3://{SECRET}@bucket",
         f"s3://bucket/x?X-Amz-Signature={SECRET}",
         f"az://container/x#{SECRET}",
+        f"az://{SECRET}@account.blob.core.windows.net/x",
+        f"abfss://container:{SECRET}@account.dfs.core.windows.net/x",
+        f"abfss://Key={SECRET}@account.dfs.core.windows.net/x",
+        f"abfss://a@{SECRET}@account.dfs.core.windows.net/x",
+        f"wasbs://container@account.blob.core.windows.net/x?sig={SECRET}",
     ],
 )
 def test_a_url_with_a_credential_is_refused_without_showing_it(url: str) -> None:
@@ -84,6 +90,47 @@ def test_a_url_with_a_credential_is_refused_without_showing_it(url: str) -> None
         StoreConfig(url)
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["abfss", "abfs", "wasbs", "wasb"])
+def test_the_container_of_an_azure_url_is_not_a_credential(scheme: str) -> None:
+    url = f"{scheme}://lake-1@account.dfs.core.windows.net/state"
+    assert StoreConfig(url).url == url
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("/data/state", "file:///data/state"),
+        ("/data/state/", "file:///data/state"),
+        ("/data/my state#1?", "file:///data/my%20state%231%3F"),
+        (Path("/data/state"), "file:///data/state"),
+        ("state", "file://{cwd}/state"),
+        (Path("../state"), "file://{parent}/state"),
+        ("./a:b", "file://{cwd}/a%3Ab"),
+        ("~/state", "file://{home}/state"),
+        ("file:/data/state", "file:///data/state"),
+        ("file:///data/state/", "file:///data/state/"),
+        ("s3://bucket/state", "s3://bucket/state"),
+    ],
+)
+def test_a_location_is_a_url_or_a_path(
+    location: str | Path, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/ann")
+    expected = expected.format(cwd=tmp_path, parent=tmp_path.parent, home="/home/ann")
+    assert StoreConfig(location).url == expected
+    # Another process has another working directory.
+    pickled = pickle.dumps(StoreConfig(location))
+    monkeypatch.chdir("/")
+    assert pickle.loads(pickled).url == expected
+
+
+@pytest.mark.parametrize("location", ["", " ", None, 7, b"/data"])
+def test_what_is_not_a_location_is_refused(location: object) -> None:
+    with pytest.raises(InvalidInputError, match="not the location of a store"):
+        StoreConfig(location)  # type: ignore[arg-type]
 
 
 def test_a_configuration_pickles_whole() -> None:

@@ -24,7 +24,7 @@ from lakestate.tables.manager import SubtaskCheckpoint
 
 
 class ParquetBackend(StateBackend):
-    """Durable state below a checkpoint URL, and the administration of the jobs there.
+    """Durable state below a checkpoint URL or a local path, and the administration of the jobs there.
 
     `cache_dir` is this host's run cache; without it a folder of this user in the system's
     temporary directory is used, shared by all processes of the user on the host. With
@@ -35,7 +35,7 @@ class ParquetBackend(StateBackend):
 
     def __init__(
         self,
-        checkpoint: str | StoreConfig,
+        checkpoint: str | Path | StoreConfig,
         *,
         options: Mapping[str, str] | None = None,
         cache_dir: str | Path | None = None,

@@ -27,7 +27,7 @@ CACHE_BYTES_DEFAULT = "10GB"
 
 
 class StateBackend:
-    """State below a checkpoint URL, for reading and for writing checkpoints. Picklable.
+    """State below a checkpoint URL or a local path, for reading and for writing checkpoints. Picklable.
 
     `cache_dir` is this host's run cache; without it a folder of this user in the system's
     temporary directory is used, shared by all processes of the user on the host. With
@@ -36,7 +36,7 @@ class StateBackend:
 
     def __init__(
         self,
-        checkpoint: str | StoreConfig,
+        checkpoint: str | Path | StoreConfig,
         *,
         options: Mapping[str, str] | None = None,
         cache_dir: str | Path | None = None,

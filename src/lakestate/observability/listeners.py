@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from lakestate.config import require_instance
 from lakestate.errors import InvalidInputError
 from lakestate.observability.file_events import FileEvent
 from lakestate.observability.progress import EpochListener, EpochProgress
@@ -29,6 +30,8 @@ Listener: TypeAlias = EpochListener | FileListener
 def check_listeners(listeners: Sequence[object]) -> None:
     """Refuse an object that would never be called."""
     for listener in listeners:
+        if isinstance(listener, type):
+            require_instance("a listener", listener, object)
         if not isinstance(listener, EpochListener | FileListener):
             raise InvalidInputError(
                 "not a listener",

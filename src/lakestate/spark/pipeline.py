@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakestate.config import StoreConfig, duration_us
+from lakestate.config import StoreConfig, duration_us, require_instance
 from lakestate.coordinator.commit import Committer, OperatorCommitter
 from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
@@ -61,12 +61,18 @@ class Stream:
 
     def transform(self, function: Transform) -> Stream:
         """Apply Spark SQL: any function from DataFrame to DataFrame. It is called in every epoch."""
+        if not callable(function):
+            raise InvalidInputError(
+                "a transform is not a function", found=type(function).__name__, action="write lambda df: …"
+            )
         return Stream(self._graph, self._graph.add(TransformNode(self._node, function)))
 
     def key_by(self, *columns: KeyColumn) -> KeyedStream:
         """Route rows by columns or expressions. An expression becomes a column, named by its alias."""
-        if not columns:
-            raise InvalidInputError("key_by needs at least one column")
+        if not columns or any(isinstance(column, list | tuple) for column in columns):
+            raise InvalidInputError(
+                "key_by takes one or more columns", found=columns or "none", action='write key_by("a", "b")'
+            )
         return KeyedStream(self._graph, self._graph.add(KeyByNode(self._node, tuple(columns))))
 
     def apply(self, operator_id: str, operator: Operator) -> Stream:
@@ -74,10 +80,12 @@ class Stream:
 
         Steps that follow without a new `key_by` or `transform` run in the same task.
         """
+        require_instance(f"operator {operator_id}", operator, Operator)
         return Stream(self._graph, self._graph.add(ApplyNode(self._node, operator_id, operator)))
 
     def sink(self, sink_id: str, sink: Sink) -> None:
         """Write these rows to a sink, exactly once."""
+        require_instance(f"sink {sink_id}", sink, Sink)
         self._graph.add(SinkNode(add_partition_shuffle(sink, self._graph, self._node), sink_id, sink))
 
 
@@ -94,6 +102,7 @@ class KeyedStream(Stream):
 
     def connect(self, right: KeyedStream) -> ConnectedStreams:
         """Connect this stream with another one keyed the same way, for an operator with two inputs."""
+        require_instance("the stream to connect with", right, KeyedStream)
         return ConnectedStreams(self._graph, self._graph.add(ConnectNode(self._node, right._node)))
 
 
@@ -106,6 +115,7 @@ class ConnectedStreams:
 
     def apply(self, operator_id: str, operator: Operator) -> Stream:
         """Run a `TwoInputOperator` over both streams."""
+        require_instance(f"operator {operator_id}", operator, Operator)
         return Stream(self._graph, self._graph.add(ApplyNode(self._node, operator_id, operator)))
 
 
@@ -113,7 +123,7 @@ class Pipeline:
     """A job: sources, operators and sinks, with its state below a checkpoint URL.
 
     State is found again by `job_id` and by the ids of operators and sinks, so keep them stable.
-    `checkpoint` is a URL, or a `ParquetBackend` if you need more settings.
+    `checkpoint` is a URL or a local path, or a `ParquetBackend` if you need more settings.
 
         class Count(ls.Operator):
             output = "user string, n bigint"
@@ -139,7 +149,7 @@ class Pipeline:
     def __init__(
         self,
         job_id: str,
-        checkpoint: str | StoreConfig | ParquetBackend,
+        checkpoint: str | Path | StoreConfig | ParquetBackend,
         *,
         parallelism: int = 4,
         retention: RetentionPolicy | None = None,

@@ -25,6 +25,7 @@ from lakestate.spark.checkpoint.offsets import files_to_rebuild, has_offsets, re
 from lakestate.spark.execution.compile import CompiledPipeline, combine_sources
 from lakestate.spark.execution.epoch_runner import EpochRunner
 from lakestate.spark.session import apply_settings, use_settings
+from lakestate.spark.tasks.task_errors import error_from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -220,7 +221,8 @@ class PipelineQuery:
                 self._spark_query.awaitTermination()
             except PySparkException as failure:
                 if not self._is_stopping and not self._starts_again and self._failure is None:
-                    self._failure = failure
+                    self._failure = error_from_spark(failure, "run the query")
+                    self._failure.__cause__ = failure
             # Under the lock: between the two halves of `_end`, it would stop the query that just ended.
             with self._epoch_lock:
                 if not self._starts_again or self._is_stopping:

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakestate.config import StoreConfig
+from lakestate.config import AZURE_SCHEMES, StoreConfig
 from lakestate.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from lakestate.storage.store import ObjectStore
 
-SCHEMES = ("file", "s3", "gs", "az", "memory")
+SCHEMES = ("file", "s3", "gs", "az", *AZURE_SCHEMES, "memory")
 
 
-def open_store(where: StoreConfig | str, options: Mapping[str, str] | None = None) -> ObjectStore:
-    """The store at a URL. Nothing is contacted before the first operation.
+def open_store(where: StoreConfig | str | Path, options: Mapping[str, str] | None = None) -> ObjectStore:
+    """The store at a URL or a local path. Nothing is contacted before the first operation.
 
     >>> store = open_store("memory://example")
     >>> store.create("greeting.txt", b"hello")
@@ -44,8 +45,8 @@ def open_store(where: StoreConfig | str, options: Mapping[str, str] | None = Non
     return ObstoreStore(config)
 
 
-def _config(where: StoreConfig | str, options: Mapping[str, str] | None) -> StoreConfig:
-    if isinstance(where, str):
+def _config(where: StoreConfig | str | Path, options: Mapping[str, str] | None) -> StoreConfig:
+    if not isinstance(where, StoreConfig):
         return StoreConfig(where, options or {})
     if options:
         return StoreConfig(where.url, {**where.options, **options}, where.retry)

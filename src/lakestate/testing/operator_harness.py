@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from lakestate.config import require_instance
 from lakestate.coordinator.commit import OperatorCommit, OperatorCommitter
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
@@ -78,7 +79,7 @@ class OperatorHarness:
         backend: ParquetBackend | None = None,
         settings: DriverSettings | None = None,
     ) -> None:
-        self._operator = operator
+        self._operator = require_instance("the operator", operator, Operator)
         self._parallelism = parallelism
         self._key = _key_of(operator, key)
         self._backend = backend or ParquetBackend(f"memory://harness-{uuid.uuid4().hex}", cache_bytes=0)

@@ -48,6 +48,8 @@ def test_each_listener_is_told_what_it_has_a_method_for() -> None:
 def test_an_object_that_would_never_be_called_is_refused() -> None:
     with pytest.raises(ls.InvalidInputError, match="not a listener; found list; expected an object with"):
         check_listeners([Epochs(), []])
+    with pytest.raises(ls.InvalidInputError, match=r"a listener is a class; found Epochs;.*write Epochs\("):
+        check_listeners([Epochs])
 
 
 def test_files_are_counted_for_prometheus() -> None:

@@ -46,7 +46,8 @@ from lakestate.tables.global_keyed.table import GlobalKeyedTable
 class FileSink(FileSinkSettings, Sink):
     """Writes files of some format below a URL, each visible exactly once and never before it is whole.
 
-    `format` is a `FileFormat`, or the name of a registered one with its default settings.
+    The location is a URL or a local path. `format` is a `FileFormat`, or the name of a registered one
+    with its default settings.
 
     >>> FileSink("file:///data/out", format="json").naming.extension
     'json'
@@ -65,7 +66,7 @@ class FileSink(FileSinkSettings, Sink):
         # Resolved here: a name that was registered in this process may be unknown where the sink is sent.
         object.__setattr__(self, "format", resolve_file_format(self.format))
         FileNaming(self.prefix, self.suffix, self.file_format.extension)
-        StoreConfig(self.url, self.options or {})
+        object.__setattr__(self, "url", StoreConfig(self.url, self.options or {}).url)
 
     @cached_property
     def file_format(self) -> FileFormat:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+from lakestate.config import AZURE_SCHEMES
 from lakestate.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -126,12 +127,17 @@ def store_url(location: str) -> str:
 
     >>> store_url("file:///data/a%20b"), store_url("s3a://bucket/x")
     ('file:///data/a%2520b', 's3://bucket/x')
+    >>> store_url("abfss://lake@acme.dfs.core.windows.net/a b")
+    'abfss://lake@acme.dfs.core.windows.net/a%20b'
     """
     path = local_path(location)
     if path is not None:
         return f"file://{quote(path)}"
     scheme, _, rest = location.partition("://")
-    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{quote(rest)}"
+    bucket, slash, key = rest.partition("/")
+    # Azure's `container@account` stands before the first slash.
+    bucket = bucket if scheme in AZURE_SCHEMES else quote(bucket)
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{bucket}{slash}{quote(key)}"
 
 
 # The process is part of the key: a connection must not be used on both sides of a fork.

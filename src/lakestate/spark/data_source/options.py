@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from lakestate.config import StoreConfig, duration_us
+from lakestate.config import StoreConfig, duration_us, store_url
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.names import require_name
 from lakestate.protocol.retention import RetentionPolicy
@@ -29,6 +28,7 @@ from lakestate.sinks.text_options import (
     parse_flag,
     parse_number,
 )
+from lakestate.storage.opening import SCHEMES
 
 STORE_PREFIX = "store."
 """Options with this prefix are passed to the object store of output and state, without the prefix."""
@@ -159,11 +159,11 @@ def _state_url(given: Mapping[str, str]) -> str:
             action="set checkpointLocation as an option of this query, or stateLocation",
         )
     checkpoint = _url(given["checkpointlocation"])
-    if not _is_local(checkpoint) and urlsplit(checkpoint).scheme not in ("s3", "gs", "az", "memory"):
+    if not _is_local(checkpoint) and urlsplit(checkpoint).scheme not in SCHEMES:
         raise InvalidInputError(
             "state cannot be kept beside Spark's checkpoint at this location",
             object_name=checkpoint,
-            expected="a local path, or a URL of s3, gs or az",
+            expected="a local path, or a URL of s3, gs, az or abfss",
             action="set the option stateLocation",
         )
     return f"{checkpoint}/{STATE_FOLDER}"
@@ -195,12 +195,8 @@ def _url(location: str) -> str:
     >>> _url("s3a://bucket/out/"), _url("file:/data/out"), _url("/data/o t")
     ('s3://bucket/out', 'file:///data/out', 'file:///data/o%20t')
     """
-    scheme, colon, rest = location.partition(":")
-    if not colon or "/" in scheme:
-        return Path(location).absolute().as_uri()
-    if scheme == "file":
-        return f"file:///{rest.lstrip('/')}".rstrip("/")
-    return f"{_HADOOP_SCHEMES.get(scheme, scheme)}:{rest}".rstrip("/")
+    scheme, colon, rest = store_url(location).partition(":")
+    return f"{_HADOOP_SCHEMES.get(scheme, scheme)}{colon}{rest}".rstrip("/")
 
 
 def _is_local(url: str) -> bool:

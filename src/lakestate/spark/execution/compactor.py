@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from lakestate.coordinator.compact import compact_replicated
 from lakestate.coordinator.epoch_plan import decode_merges
 from lakestate.job.state_backend import StateBackend
@@ -18,6 +21,7 @@ from lakestate.protocol.metadata import Manifest, OperatorEntry
 from lakestate.protocol.values import Generation
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, MergesBySubtask
+from lakestate.spark.tasks.task_errors import error_from_spark
 from lakestate.tables.contract import Table
 
 SUBTASKS_FOR_ONE_MERGE = 4
@@ -70,7 +74,11 @@ class SparkCompactor:
     def _run_merges(self, task: CompactionTask, first: int, last: int) -> MergesBySubtask:
         rows = self._schemas.session.range(first, last, 1, last - first)
         merges: MergesBySubtask = {}
-        for row in rows.mapInArrow(task, f"{MERGES} binary").collect():
+        try:
+            found = rows.mapInArrow(task, f"{MERGES} binary").collect()
+        except (PySparkException, Py4JError) as failure:
+            raise error_from_spark(failure, "compact the state") from failure
+        for row in found:
             merges |= decode_merges(bytes(row[0]))
         return merges
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -35,6 +36,7 @@ from lakestate.spark.graph.nodes import (
     SourceNode,
     TransformNode,
 )
+from lakestate.spark.spark_reason import spark_reason
 from lakestate.tables.arrow.schema import arrow_fields, columns_of
 
 if TYPE_CHECKING:
@@ -98,11 +100,11 @@ class Schemas:
     def _transform_schema(self, node: TransformNode) -> StructType:
         try:
             found = node.function(self.empty_frame(node.parent))
-        except PySparkException as cause:
+        except (PySparkException, Py4JError) as cause:
             raise InvalidInputError(
                 "a transform does not fit its input",
                 object_name=getattr(node.function, "__name__", "transform"),
-                found=str(cause).split("\n")[0],
+                found=spark_reason(cause),
                 expected=f"columns {', '.join(self.of(node.parent).names)}",
             ) from cause
         if not isinstance(found, DataFrame):
@@ -114,11 +116,11 @@ class Schemas:
     def _key_schema(self, node: KeyByNode) -> StructType:
         try:
             frame, names = _add_checked_key_columns(self.empty_frame(node.parent), node)
-        except PySparkException as cause:
+        except (PySparkException, Py4JError) as cause:
             raise InvalidInputError(
                 "a key does not fit its input",
                 object_name=", ".join(str(column) for column in node.columns),
-                found=str(cause).split("\n")[0],
+                found=spark_reason(cause),
                 expected=f"columns or expressions of {', '.join(self.of(node.parent).names)}",
             ) from cause
         self._keys[id(node)] = names

@@ -13,6 +13,7 @@ from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.values import Generation
+from lakestate.spark.tasks.task_errors import record_errors
 from lakestate.tables.contract import CompactedFiles, Table
 from lakestate.tables.registry import register_declared
 
@@ -36,10 +37,11 @@ class CompactionTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Merge the files of these subtasks, where the policy finds it worthwhile."""
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                data = encode_merges(self._merge(self.full[number]))
-                yield pa.record_batch({MERGES: pa.array([data], pa.binary())})
+        with record_errors():
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    data = encode_merges(self._merge(self.full[number]))
+                    yield pa.record_batch({MERGES: pa.array([data], pa.binary())})
 
     def _merge(self, number: int) -> MergesBySubtask:
         register_declared(self.tables)

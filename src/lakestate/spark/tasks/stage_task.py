@@ -7,6 +7,7 @@ step. Its last row holds the report and nothing else.
 from __future__ import annotations
 
 import gc
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,13 @@ from lakestate.coordinator.epoch_plan import EpochPlan
 from lakestate.errors import InvalidInputError
 from lakestate.job.state_backend import StateBackend
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
-from lakestate.spark.tasks.task_errors import record_errors
+from lakestate.spark.tasks.task_errors import missing_module_error, record_errors
 
 REPORT = "__report"
 STAGES_KEPT = 16
+
+_OTHER_MODULE = re.compile(r"Can't get attribute '.*' on <module '([^']+)'")
+"""What Python says if a worker imports another version of a module, without the class."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class StageCode:
     def load(self) -> tuple[StagePlan, StateBackend]:
         """Unpickle the stage. This process keeps it, with its connections, for later epochs."""
         if self.digest not in _STAGES:
-            _STAGES[self.digest] = cloudpickle.loads(self.data)
+            _STAGES[self.digest] = self._unpickle()
             # Spark collects garbage after every task. Visiting modules and classes alone took 50 ms,
             # and they live as long as the process.
             gc.collect()
@@ -49,6 +53,18 @@ class StageCode:
             while len(_STAGES) > STAGES_KEPT:
                 _STAGES.popitem(last=False)
         return _STAGES[self.digest]
+
+    def _unpickle(self) -> tuple[StagePlan, StateBackend]:
+        try:
+            stage, backend = cloudpickle.loads(self.data)
+        except ModuleNotFoundError as cause:
+            raise missing_module_error(cause.name or "?", str(cause)) from cause
+        except AttributeError as cause:
+            module = _OTHER_MODULE.search(str(cause))
+            if module is None:
+                raise
+            raise missing_module_error(module[1], str(cause)) from cause
+        return stage, backend
 
 
 _STAGES: OrderedDict[str, tuple[StagePlan, StateBackend]] = OrderedDict()

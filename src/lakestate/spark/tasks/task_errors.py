@@ -6,6 +6,7 @@ Spark formats it, and the driver decodes that record. The message itself is neve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,9 +14,11 @@ import msgspec
 from pyspark.errors.exceptions.base import PythonException
 
 from lakestate import errors
-from lakestate.errors import LakestateError, OperatorError
+from lakestate.errors import InvalidInputError, LakestateError, OperatorError
+from lakestate.spark.spark_reason import spark_reason
 
 _MARK = "lakestate-error: "
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 _KINDS: dict[str, type[LakestateError]] = {
     kind.code: kind
@@ -56,15 +59,19 @@ def record_errors() -> Iterator[None]:
         raise
 
 
-def error_from_spark(failure: Exception) -> LakestateError:
-    """The error that failed a Spark job: the one that a task recorded, or `OperatorError` with Spark's text.
+def error_from_spark(failure: Exception, what: str = "run the epoch") -> LakestateError:
+    """The error that failed a Spark job: the one that a task recorded, or `OperatorError` with the reason.
 
     Spark's own code, such as a source that cannot read a file, records nothing.
     """
     text = str(failure)
     record = _last_record(text) if isinstance(failure, PythonException) else None
     if record is None:
-        return OperatorError("Spark could not run the epoch", found=_without_call_stack(text))
+        reason = spark_reason(failure)
+        missing = _MISSING_MODULE.match(reason)
+        if missing is not None:
+            return missing_module_error(missing[1], reason)
+        return OperatorError(f"Spark could not {what}", found=reason)
     error = _KINDS.get(record.code, OperatorError)(
         record.summary,
         object_name=record.object_name,
@@ -76,6 +83,24 @@ def error_from_spark(failure: Exception) -> LakestateError:
     return error
 
 
+def missing_module_error(module: str, found: str) -> InvalidInputError:
+    """The error for code that a worker cannot load: it lacks a module, or has another version of it."""
+    package = module.partition(".")[0]
+    ways = (
+        "install it there, with the same version as on the driver (PYSPARK_PYTHON says which Python that is)"
+        if package == "lakestate"
+        else "pass it with spark-submit --py-files or spark.addArtifacts(…, pyfile=True), install it there, "
+        f"or ship it by value with pyspark.cloudpickle.register_pickle_by_value({package})"
+    )
+    return InvalidInputError(
+        "Python workers cannot load the code of the pipeline",
+        object_name=f"module {module}",
+        found=found,
+        expected="a module that workers can import, as the driver can",
+        action=ways,
+    )
+
+
 def _last_record(text: str) -> ErrorRecord | None:
     """The record that was attached last. Python prints the note of an error after those of its causes."""
     for line in reversed(text.splitlines()):
@@ -85,10 +110,3 @@ def _last_record(text: str) -> ErrorRecord | None:
             except msgspec.MsgspecError:
                 return None
     return None
-
-
-def _without_call_stack(text: str, length_max: int = 2000) -> str:
-    """What Spark reports, without the lines of the JVM's call stack."""
-    lines = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
-    shown = "\n".join(lines)
-    return shown if len(shown) <= length_max else f"{shown[:length_max]} …"

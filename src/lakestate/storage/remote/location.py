@@ -13,13 +13,35 @@ if TYPE_CHECKING:
     from lakestate.config import StoreConfig
 
 
+_AZURE_DOMAINS = ("dfs.core.windows.net", "blob.core.windows.net")
+
+
 def bucket_of(config: StoreConfig) -> str:
     """The bucket or container that the URL names."""
-    bucket = urlsplit(config.url).netloc
+    # On Azure it may be `container@account.dfs.core.windows.net`.
+    bucket = urlsplit(config.url).netloc.partition("@")[0]
     if not bucket:
         expected = f"{urlsplit(config.url).scheme}://name/prefix"
         raise InvalidInputError("the URL names no bucket", object_name=config.url, expected=expected)
     return bucket
+
+
+def azure_account_of(config: StoreConfig) -> str | None:
+    """The Azure account that the URL names, as in `abfss://container@account.dfs.core.windows.net/x`."""
+    _, names_account, host = urlsplit(config.url).netloc.partition("@")
+    if not names_account:
+        return None
+    account, _, domain = host.partition(".")
+    given = config.options.get("account_name") or config.options.get("azure_storage_account_name")
+    if domain not in _AZURE_DOMAINS or given not in (None, account):
+        raise InvalidInputError(
+            "the URL names an account that cannot be reached this way",
+            object_name=config.url,
+            found=host if given is None else f"{host}, and the option account_name {given}",
+            expected=" or ".join(f"<account>.{known}" for known in _AZURE_DOMAINS),
+            action="use az://container/path, with the options account_name and endpoint",
+        )
+    return account
 
 
 def prefix_of(config: StoreConfig) -> str:

@@ -16,7 +16,7 @@ from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from lakestate.errors import InvalidInputError
 from lakestate.storage.redaction import Redaction
-from lakestate.storage.remote.location import bucket_of, endpoint_of
+from lakestate.storage.remote.location import azure_account_of, bucket_of, endpoint_of
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
@@ -63,11 +63,12 @@ def _client_of(config: StoreConfig, retries: RetryConfig) -> RemoteClientStore:
     scheme = urlsplit(config.url).scheme
     if scheme == "memory":
         return _memory(config)
-    store: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
+    store: Any = {"s3": S3Store, "gs": GCSStore}.get(scheme, AzureStore)
+    account = azure_account_of(config) if store is AzureStore else None
     try:
         client: RemoteClientStore = store(
             bucket_of(config),
-            config=dict(config.options),
+            config=dict(config.options) | ({} if account is None else {"account_name": account}),
             client_options=_client_options(config),
             retry_config=retries,
         )
