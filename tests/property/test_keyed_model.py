@@ -88,6 +88,24 @@ class KeyedModel(RuleBasedStateMachine):
             ]
             assert answers == [self.model.get(key) for key in wanted]
 
+    @rule(asked=st.lists(keys, max_size=6))
+    def get_prefix(self, asked: list[Key]) -> None:
+        """By the user alone if rows are routed by it; a whole key is its own prefix."""
+        width = 2 if self.route_by is None else 1
+        for manager, part in self.routed(asked):
+            wanted = [asked[index] for index in part]
+            found = manager.keyed("t").get_prefix(key_table(wanted).select(list(range(width))))
+            queries = found.column("__query").to_pylist()
+            assert queries == sorted(queries)
+            rows = [tuple(row.values()) for row in found.to_pylist()]
+            expected = [
+                (place, *key, *value)
+                for place, prefix in enumerate(wanted)
+                for key, value in self.model.items()
+                if key[:width] == prefix[:width]
+            ]
+            assert sorted(rows, key=repr) == sorted(expected, key=repr)
+
     @rule()
     def scan(self) -> None:
         assert contents(self.job.managers) == self.model

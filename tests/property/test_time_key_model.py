@@ -113,6 +113,20 @@ class TimeKeyMachine(RuleBasedStateMachine):
         self.rows += batch
         self.drop_dead()
 
+    @rule(keys=st.lists(st.tuples(USERS, ITEMS), min_size=1, max_size=3))
+    def delete(self, keys: list[tuple[str | None, int | None]]) -> None:
+        self.job.delete(as_keys(keys))
+        self.rows = [row for row in self.rows if row[:2] not in keys]
+
+    @rule(batch=BATCHES, keys=st.lists(st.tuples(USERS, ITEMS), min_size=1, max_size=3), again=BATCHES)
+    def replace_rows(
+        self, batch: list[Row], keys: list[tuple[str | None, int | None]], again: list[Row]
+    ) -> None:
+        """Rows that are inserted after the delete, in the same epoch, live."""
+        self.insert(batch)
+        self.delete(keys)
+        self.insert(again)
+
     @rule(place=st.integers(0, 6), before=st.integers(-20, 10))
     def expire(self, place: int, before: int) -> None:
         index, before = place % self.job.parallelism, self.at(before)
@@ -178,9 +192,7 @@ class TimeKeyMachine(RuleBasedStateMachine):
 
     @rule(keys=KEYS, start=ENDS, end=ENDS)
     def rows_of(self, keys: list[tuple[str | None, int | None]], start: int | None, end: int | None) -> None:
-        asked = pa.table(
-            {"user": [key[0] for key in keys], "item": [key[1] for key in keys]}, schema=SCHEMA_KEYS
-        )
+        asked = as_keys(keys)
         start, end = self.span(start, end)
         found: list[list[Row]] = [[] for _ in keys]
         owners = self.job.owner(asked)
@@ -213,6 +225,11 @@ SCHEMA_KEYS = pa.schema([SCHEMA.field("user"), SCHEMA.field("item")])
 def as_table(rows: list[Row]) -> pa.Table:
     columns = {name: [getattr(row, name) for row in rows] for name in Row._fields}
     return pa.table(columns, schema=SCHEMA)
+
+
+def as_keys(keys: list[tuple[str | None, int | None]]) -> pa.Table:
+    columns = {"user": [key[0] for key in keys], "item": [key[1] for key in keys]}
+    return pa.table(columns, schema=SCHEMA_KEYS)
 
 
 def as_rows(table: pa.Table) -> list[Row]:

@@ -62,10 +62,12 @@ class TimeKeyJob:
         return [subtask_of(int(key), self.parallelism) for key in self.table.layout.hashes(keys)[0]]
 
     def insert(self, rows: pa.Table) -> None:
-        owners = self.owner(rows)
-        for index in set(owners):
-            mine = [place for place, owner in enumerate(owners) if owner == index]
-            self.subtasks[index].state.insert(rows.take(mine))
+        for index, mine in self._routed(rows):
+            self.subtasks[index].state.insert(mine)
+
+    def delete(self, keys: pa.Table) -> None:
+        for index, mine in self._routed(keys):
+            self.subtasks[index].state.delete(mine)
 
     def checkpoint(self, watermark_us: int | None = None) -> None:
         """Store an epoch and continue, with this watermark from now on."""
@@ -101,6 +103,11 @@ class TimeKeyJob:
         return [
             row for subtask in self.subtasks for batch in subtask.state.scan() for row in batch.to_pylist()
         ]
+
+    def _routed(self, rows: pa.Table) -> list[tuple[int, pa.Table]]:
+        owners = self.owner(rows)
+        places = {index: [p for p, owner in enumerate(owners) if owner == index] for index in set(owners)}
+        return [(index, rows.take(mine)) for index, mine in places.items()]
 
     def _subtask(self, index: int, files: TableFiles) -> Subtask:
         task = TaskInfo("job", "op", index, self.parallelism)

@@ -38,9 +38,35 @@ def test_the_page_on_state_tables_runs_from_definition_to_duckdb(tmp_path: Path)
     assert isinstance(tables, ls.TableManager)
     rows = [row for batch in tables.keyed("totals").scan() for row in batch.to_pylist()]
     assert rows == [{"user": "ada", "n": 1, "spend": 9.5}]
+    prefixes = dict(names)
+    exec(blocks("state-tables.md", "Use")[1], prefixes)
+    both: Any = prefixes["both"]
+    assert both.sort_by([("__query", "ascending"), ("item", "ascending")]).to_pydict() == {
+        "__query": [0, 1, 1],
+        "user": ["bob", "ada", "ada"],
+        "item": [1, 1, 2],
+        "amount": [7, 5, 6],
+    }
     exec(blocks("state-tables.md", "Look inside")[0].replace("/data/checkpoints", str(tmp_path)), names)
     top: Any = names["top"]
     assert top.fetchall() == [("ada", 9.5)]
+
+
+def test_the_changes_of_a_table_on_the_page_on_state_tables(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(blocks("state-tables.md", "Define")[0], names)
+    use = blocks("state-tables.md", "Use")[0]
+    exec(use.replace("file:///data/checkpoints", f"file://{tmp_path}"), names)
+    page = (DOCS / "state-tables.md").read_text()
+    declared, coded = blocks("state-tables.md", "Change a table")[:2]
+    with redirect_stdout(StringIO()) as printed:
+        exec(declared, names)
+    assert page.split(declared)[1].startswith(f"```\n```\n{printed.getvalue()}```")
+    exec(coded, names)
+    restore = blocks("state-tables.md", "Restore and rescale")[0]
+    exec(restore, names)
+    found = names["tables"].keyed("totals").to_pylist()
+    assert found == [{"user": "ada", "orders": 1, "tier": "basic", "total": 2}]
 
 
 def test_the_tags_of_the_page_on_operations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +21,12 @@ from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext, expired_before_us
 from lakestate.tables.contract import EpochCheckpointer, require_checkpointer
+from lakestate.tables.keyed.prefix import PrefixQuery
 from lakestate.tables.runs.checkpointer import RunCheckpointer
 from lakestate.tables.runs.files import Upgrade
-from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, Rows, RunLayout
+from lakestate.tables.runs.layout import HASH, KEY, QUERY, REMOVED, UPDATED, Rows, RunLayout
 from lakestate.tables.runs.lookup import ABSENT, HashedKeys, positions
-from lakestate.tables.runs.merge import key_slices, merge_runs, sort_keep_last
+from lakestate.tables.runs.merge import key_slices, merge_runs, merge_similar, sort_keep_last
 from lakestate.tables.runs.ownership import check_queried_keys, check_written_keys
 from lakestate.tables.runs.run import Run
 from lakestate.tables.runs.run_set import RunSet
@@ -39,6 +40,9 @@ class KeyedView(ScannedView):
     `delete` take effect at once and become durable with the next checkpoint. All of them refuse keys
     of another subtask.
     """
+
+    QUERY: ClassVar[str] = QUERY
+    """The name of the first column that `get_prefix` returns."""
 
     def __init__(
         self, layout: RunLayout, files: TableFiles, context: TableContext, upgrade: Upgrade | None = None
@@ -80,6 +84,25 @@ class KeyedView(ScannedView):
             open_rows = np.delete(rows, hit)
         return found.in_order(order)
 
+    def get_prefix(self, keys: Rows) -> pa.Table:
+        """All rows whose key begins with the given columns, in the order of `keys`.
+
+        `keys` has the first columns of the key, with those that rows are routed by among them. The first
+        column of the result, `__query`, is the row number in `keys` that a row belongs to, from 0; then
+        come key and value columns.
+        """
+        query = PrefixQuery.of(self._layout, keys)
+        check_queried_keys(query.keys, self._layout.config.name, self._context.task)
+        found = merge_runs([query.candidates(run) for run in self._runs()], self._layout)
+        live = self._live(found, np.arange(len(found)))
+        found = found if live is None else _filter_run(found, live)
+        places, rows = query.matches(found)
+        asked = query.order[rows]
+        sorted_ = np.lexsort((places, asked))
+        table = self._declared_columns(found).take(pa.array(places[sorted_]))
+        field = pa.field(QUERY, pa.int64(), nullable=False)
+        return table.add_column(0, field, pa.array(asked[sorted_]))
+
     def put(self, rows: Rows) -> None:
         """Write rows. Of several rows with the same key, the last one is kept."""
         layout = self._layout
@@ -97,8 +120,7 @@ class KeyedView(ScannedView):
     def scan(self) -> Iterator[pa.RecordBatch]:
         """All rows, keys then values, in order of routing key, some at a time."""
         for run in self._live_slices():
-            live = run.rows.select(self._layout.row_schema.names)
-            yield from narrow_text(live, self._row_schema_nullable()).to_batches()
+            yield from self._declared_columns(run).to_batches()
 
     def stored_part(self, keys: KeyRange) -> KeyedView:
         """The stored rows with routing keys in a range."""
@@ -154,10 +176,7 @@ class KeyedView(ScannedView):
         first, last = self._hashed.keys[self._hashed.order[[0, -1]]].tolist()
         check_written_keys(KeyRange(first, last), self._layout.config.name, self._context.task)
         self._written.insert(0, run)
-        # Runs of similar size are merged, as stored ones are, so that an epoch of many small batches
-        # does not search many small runs.
-        while len(self._written) > 1 and 2 * len(self._written[0]) >= len(self._written[1]):
-            self._written[:2] = [merge_runs(self._written[:2], self._layout)]
+        merge_similar(self._written, lambda pair: merge_runs(pair, self._layout))
 
     def _bag(self, hashed: HashedKeys, values: Sequence[pa.Array], removed: bool) -> Run:
         """The rows in the run's columns, not sorted yet."""
@@ -194,8 +213,10 @@ class KeyedView(ScannedView):
             if len(run):
                 yield run
 
-    def _row_schema_nullable(self) -> pa.Schema:
-        return pa.schema([field.with_nullable(True) for field in self._layout.row_schema])
+    def _declared_columns(self, run: Run) -> pa.Table:
+        """Keys, then values. A very large run holds its text with 64-bit offsets."""
+        schema = pa.schema([field.with_nullable(True) for field in self._layout.row_schema])
+        return narrow_text(run.rows.select(schema.names), schema)
 
 
 class _Found:

@@ -29,12 +29,13 @@ from lakestate.tables.runs.partial_read import key_pieces, read_blocks
 from lakestate.tables.runs.run import Run
 
 
-def check_run_file(file: FileRef, config: TableConfig, context: TableContext) -> None:
+def check_run_file(file: FileRef, layout: RunLayout, context: TableContext) -> None:
     """Raise if a file is not what its reference and its table say. No cache is looked at."""
+    config = layout.config
     if file.blocks:
         check_checksum(file.object_ref, context.objects)
     if (file.state_version, file.schema_fingerprint) == (config.state_version, config.schema_fingerprint):
-        _check_run(file, RunLayout(_as_written(file, config)), context)
+        _check_run(file, replace(layout, config=_as_written(file, config)), context)
     else:
         _check_other_version(file, config, context)
 
@@ -101,7 +102,7 @@ def _check_order(run: Run, shown: str) -> None:
     same = keys[1:] == keys[:-1]
     ascends = bool(np.all((keys[1:] > keys[:-1]) | (same & (fine[1:] >= fine[:-1]))))
     expect(ascends, True, "a data file is not in the order of its keys", shown)
-    if not run.layout.config.table_type.is_append_only:
+    if run.layout.has_removals or not run.layout.config.table_type.is_append_only:
         places = np.flatnonzero(same & (fine[1:] == fine[:-1]))
         expect(_any_equal(run, places), False, "a data file holds a key twice", shown)
 

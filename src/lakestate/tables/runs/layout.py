@@ -26,6 +26,8 @@ KEY = "__key"
 HASH = "__hash"
 REMOVED = "__removed"
 UPDATED = "__updated"
+QUERY = "__query"
+"""In the answer to a search for keys: the row of the given keys that a row belongs to, from 0."""
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
 Hash = Callable[[Sequence[pa.Array]], "np.ndarray"]

@@ -140,6 +140,14 @@ def first_places(
     return low
 
 
+def span_places(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All places in some spans [low, high), and for each place the number of its span."""
+    counts = high - low
+    spans = np.repeat(np.arange(len(counts)), counts)
+    begins = np.cumsum(counts) - counts
+    return np.arange(len(spans)) + np.repeat(low - begins, counts), spans
+
+
 def _same_hash(run: Run, query: Query, places: np.ndarray, rows: np.ndarray) -> np.ndarray:
     inside = np.minimum(places, len(run) - 1)
     same: np.ndarray = (run.keys[inside] == query.keys[rows]) & (places < len(run))

@@ -6,7 +6,7 @@ the state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,15 @@ def merge_runs(runs: Sequence[Run], layout: RunLayout) -> Run:
         return Run(layout.schema.empty_table(), layout)
     rows = concat_rows([run.rows for run in present], layout.schema)
     return sort_keep_first(Run(rows, layout))
+
+
+def merge_similar(runs: list[Run], merge: Callable[[list[Run]], Run]) -> None:
+    """Merge the newest runs of a list while they are of similar size, as stored ones are.
+
+    An epoch of many small batches then does not search many small runs.
+    """
+    while len(runs) > 1 and 2 * len(runs[0]) >= len(runs[1]):
+        runs[:2] = [merge(runs[:2])]
 
 
 def sort_keep_first(bag: Run) -> Run:

@@ -126,7 +126,7 @@ class RunTable(Table):
 
     def check_file(self, file: FileRef, context: TableContext) -> None:
         """Raise if a file is not what its reference says."""
-        check_run_file(file, self.config, context)
+        check_run_file(file, self.layout, context)
 
     def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
         """The number of rows of a file that were migrated. Raises what reading would raise."""

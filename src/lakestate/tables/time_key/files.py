@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
 from lakestate.protocol.metadata import TableConfig, TableFiles
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, swap_in
 from lakestate.tables.runs.checkpointer import RunCheckpointer
-from lakestate.tables.runs.compaction import write_pieces
-from lakestate.tables.runs.files import Upgrade, open_run
+from lakestate.tables.runs.files import write_run
 from lakestate.tables.runs.layout import RunLayout
-from lakestate.tables.runs.parquet import long_columns
+from lakestate.tables.runs.run import Run
 from lakestate.tables.runs.run_set import files_of_subtask, raise_valid_from
-from lakestate.tables.time_key.runs import TIME_MIN_US, TimeSpan, merge_time_slices
+from lakestate.tables.time_key.deletes import drop_needless, is_deletes, may_hide
+from lakestate.tables.time_key.runs import TIME_MIN_US, TimeSpan
+from lakestate.tables.writers import writers
 
 
 def retained_from_us(config: TableConfig, context: TableContext) -> int | None:
@@ -43,8 +43,8 @@ def expire_files(files: TableFiles, before_us: int | None) -> TableFiles:
 
     From anywhere in the list: unlike rows of a `KeyedTable`, these hide nothing.
     """
-    stamped = (raise_valid_from(file, before_us) for file in files.files)
-    alive = tuple(file for file in stamped if not is_dead(file))
+    stamped = (file if is_deletes(file) else raise_valid_from(file, before_us) for file in files.files)
+    alive = drop_needless([file for file in stamped if not is_dead(file)])
     return replace(files, files=alive, expired_before_us=later_us(files.expired_before_us, before_us))
 
 
@@ -61,7 +61,9 @@ def is_dead(file: FileRef) -> bool:
 
 
 def _loses_rows(file: FileRef, before_us: int) -> bool:
-    return TimeSpan(before_us=before_us).since(file.valid_from_us).overlaps(file.times)
+    return not is_deletes(file) and TimeSpan(before_us=before_us).since(file.valid_from_us).overlaps(
+        file.times
+    )
 
 
 def merge_files(config: TableConfig, parts: Iterable[TableFiles]) -> TableFiles:
@@ -84,57 +86,57 @@ class TimeKeyCheckpointer(RunCheckpointer):
     def __init__(self, layout: RunLayout, epoch: Epoch, previous: TableFiles, context: TableContext) -> None:
         self.retained_from_us = retained_from_us(layout.config, context)
         """The time before which rows expire with this epoch."""
-        mine = replace(previous, files=files_of_subtask(previous.files, context))
+        mine = replace(previous, files=drop_needless(files_of_subtask(previous.files, context)))
         super().__init__(layout, epoch, apply_retention(mine, self.retained_from_us), context)
 
     def expire(self, before_us: int | None) -> None:
         """Carry no row before a time."""
         self._carried = expire_files(self._carried, before_us)
 
+    def delete_keys(self, deleted: Run) -> None:
+        """Start storing deleted keys, unless nothing is carried that they hide. Call it before `insert_data`.
 
-def compact_time_runs(
-    layout: RunLayout,
-    files: TableFiles,
-    policy: CompactionPolicy,
-    epoch: Epoch,
-    context: TableContext,
-    upgrade: Upgrade | None,
-) -> CompactedFiles | None:
-    """Merge the group of runs that the policy picks, without expired rows. None if it picks none."""
-    plan = plan_compaction([file.size_bytes for file in files.files], policy)
-    if plan is None:
-        return None
-    group = files.files[plan.start : plan.stop]
-    floor_us = later_us(files.expired_before_us, retained_from_us(layout.config, context))
-    held = [raise_valid_from(file, floor_us) for file in group]
-    parts = [
-        (open_run(file, layout, context, upgrade), TimeSpan().since(file.valid_from_us))
-        for file in held
-        if not is_dead(file)
-    ]
-    rows = merge_time_slices(parts, layout)
-    long = long_columns(run.rows for run, _ in parts)
-    file = write_pieces(rows, layout, context, epoch, long)
-    return CompactedFiles(files.table, group, () if file is None else (file,))
+        Rows of the epoch are newer than its deletes: what was deleted of them is not among them.
+        """
+        if any(may_hide(deleted.key_range, file) for file in self._carried.files):
+            write = writers().submit(write_run, deleted, self._context, self._epoch)
+            self._writes.append((deleted, write))
 
 
 def swap_in_live_files(files: TableFiles, compacted: CompactedFiles) -> TableFiles:
     """The files with a merge swapped in. Rows that expired since the merge began stay expired.
 
-    A replaced file may be gone because all its rows expired. If it is gone for another reason, its
-    rows are stored elsewhere, and the merge is dropped: otherwise they would exist twice.
+    A replaced file may be gone because all its rows expired, or because its deletes hide nothing any
+    more. If it is gone for another reason, its rows are stored elsewhere, or its deletes never happened,
+    and the merge is dropped: otherwise rows would exist twice, or be missing.
     """
     held = {(file.path, file.valid_keys): file for file in files.files}
     now = [held.get((file.path, file.valid_keys)) for file in compacted.replaced]
     raised_us = _raised_floor_us(compacted.replaced, now)
     dead_before_us = later_us(files.expired_before_us, raised_us)
-    gone = (file for file, there in zip(compacted.replaced, now, strict=True) if there is None)
     left = tuple(file for file in now if file is not None)
-    if not left or not all(is_dead(raise_valid_from(file, dead_before_us)) for file in gone):
+    if not left or not _are_gone_for_good(compacted.replaced, now, dead_before_us):
         return files
-    stamped = (raise_valid_from(file, raised_us) for file in compacted.merged)
+    stamped = (file if is_deletes(file) else raise_valid_from(file, raised_us) for file in compacted.merged)
     merged = tuple(file for file in stamped if not is_dead(file))
     return swap_in(files, replace(compacted, replaced=left, merged=merged))
+
+
+def _are_gone_for_good(
+    replaced: Sequence[FileRef], now: Sequence[FileRef | None], dead_before_us: int | None
+) -> bool:
+    """Whether each file that is not there any more has nothing that could still count."""
+    rows_follow = False
+    for file, there in zip(reversed(replaced), reversed(now), strict=True):
+        if is_deletes(file):
+            # The merge lacks the rows that they hid. That is right only if all of those have expired.
+            if there is None and rows_follow:
+                return False
+        elif there is not None:
+            rows_follow = True
+        elif not is_dead(raise_valid_from(file, dead_before_us)):
+            return False
+    return True
 
 
 def _raised_floor_us(before: Sequence[FileRef], now: Sequence[FileRef | None]) -> int | None:

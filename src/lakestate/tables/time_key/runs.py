@@ -6,7 +6,7 @@ Nothing here loops over rows in Python, and nothing here opens a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from lakestate.protocol.values import TimeRange
 from lakestate.tables.arrow.wide_text import concat_rows
 from lakestate.tables.runs.key_equality import same_keys
 from lakestate.tables.runs.layout import RunLayout
-from lakestate.tables.runs.lookup import Query, first_places
+from lakestate.tables.runs.lookup import Query, first_places, span_places
 from lakestate.tables.runs.merge import SLICE_ROWS, sort_keep_all
 from lakestate.tables.runs.run import Run
 
@@ -80,10 +80,7 @@ def matches(run: Run, query: Query, span: TimeSpan) -> tuple[np.ndarray, np.ndar
     times = event_times(run)
     low = first_places(low, high, lambda places, _: times[places] < span.first_us)
     high = first_places(low, high, lambda places, _: times[places] < span.before_us)
-    counts = high - low
-    rows = np.repeat(np.arange(len(query)), counts)
-    begins = np.cumsum(counts) - counts
-    places = np.arange(len(rows)) + np.repeat(low - begins, counts)
+    places, rows = span_places(low, high)
     # Rows of another key with the same hash are among them.
     same = same_keys(_take_columns(query.columns, rows), _take_columns(run.key_columns, places))
     return places[same], rows[same]
@@ -106,16 +103,20 @@ def rows_within(run: Run, span: TimeSpan) -> Run:
 
 
 def merge_time_slices(
-    parts: Sequence[tuple[Run, TimeSpan]], layout: RunLayout, rows_max: int = SLICE_ROWS
+    runs: Sequence[Run],
+    live_rows: Callable[[int, Run], Run],
+    layout: RunLayout,
+    rows_max: int = SLICE_ROWS,
 ) -> Iterator[Run]:
-    """The runs merged into one, with the rows of each in its span, a piece of the key space at a time."""
-    runs = [run for run, _ in parts]
+    """The runs merged into one, a piece of the key space at a time.
+
+    `live_rows` takes the number of a run and a piece of it, and returns the rows of the piece that stay.
+    """
     begins = [0] * len(runs)
     for ends in _cuts(runs, rows_max):
         pieces = [run.slice(begin, end) for run, begin, end in zip(runs, begins, ends, strict=True)]
         begins = ends
-        live = [rows_within(piece, span) for piece, (_, span) in zip(pieces, parts, strict=True)]
-        whole = merge_time_runs(live, layout)
+        whole = merge_time_runs([live_rows(number, piece) for number, piece in enumerate(pieces)], layout)
         if len(whole):
             yield whole
 

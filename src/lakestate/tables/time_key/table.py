@@ -16,18 +16,18 @@ from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.compatibility import Compatibility, compatibility
 from lakestate.protocol.metadata import Column, TableConfig, TableFiles
 from lakestate.protocol.table_types import TIME_KEY, TableType
-from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.tables.arrow.schema import columns_of
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.migration.migrations import Migration, name_before_all
+from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
+from lakestate.tables.runs.file_check import check_run_file
+from lakestate.tables.runs.layout import REMOVED
 from lakestate.tables.runs.table import RunTable, check_timestamp
-from lakestate.tables.time_key.files import (
-    TimeKeyCheckpointer,
-    compact_time_runs,
-    merge_files,
-    swap_in_live_files,
-)
+from lakestate.tables.time_key.compaction import compact_time_runs
+from lakestate.tables.time_key.deletes import DeletesLayout, is_deletes
+from lakestate.tables.time_key.files import TimeKeyCheckpointer, merge_files, swap_in_live_files
 from lakestate.tables.time_key.view import TimeKeyView
 
 
@@ -42,7 +42,7 @@ class TimeKeyTable(RunTable):
     ('ts', 3600000000)
 
     An operator reads and writes it through its view, `ctx.clicks`: `insert`, `rows_between`, `rows_of`,
-    `expire` and more; see `lakestate.TimeKeyView`.
+    `delete`, `expire` and more; see `lakestate.TimeKeyView`.
 
     `time` names the value column that holds the event time. With `retention`, a row expires once the
     watermark has passed its time by more than that. `route_by` names the key columns that the pipeline
@@ -108,7 +108,7 @@ class TimeKeyTable(RunTable):
     def compact_data(
         self, files: TableFiles, policy: CompactionPolicy, epoch: Epoch, context: TableContext
     ) -> CompactedFiles | None:
-        """Merge neighbouring runs of similar size, dropping expired rows."""
+        """Merge neighbouring runs of similar size, dropping expired and deleted rows."""
         return compact_time_runs(self.layout, files, policy, epoch, context, self.upgrade)
 
     @classmethod
@@ -117,6 +117,20 @@ class TimeKeyTable(RunTable):
     ) -> TableFiles:
         """The files with a merge swapped in, without rows that expired since the merge."""
         return swap_in_live_files(files, compacted)
+
+    @cached_property
+    def _deletes_layout(self) -> DeletesLayout:
+        return DeletesLayout.of(self.layout)
+
+    def check_file(self, file: FileRef, context: TableContext) -> None:
+        """Raise if a file, of rows or of deleted keys, is not what its reference says."""
+        layouts = {layout.config.schema_fingerprint: layout for layout in (self.layout, self._deletes_layout)}
+        expected = self._deletes_layout if is_deletes(file) else self.layout
+        check_run_file(file, layouts.get(file.schema_fingerprint, expected), context)
+
+    def check_rows(self, rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> int:
+        """The number of rows of a file that were migrated. Deleted keys need no migration."""
+        return 0 if REMOVED in rows.column_names else super().check_rows(rows, identity, shown)
 
 
 def _require_time_column(values: Sequence[Column], time: str) -> tuple[Column, ...]:

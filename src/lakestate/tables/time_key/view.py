@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,17 +23,16 @@ from lakestate.tables.context import TableContext
 from lakestate.tables.contract import EpochCheckpointer, require_checkpointer
 from lakestate.tables.event_time import EventTimeLike, event_time_us
 from lakestate.tables.runs.files import Upgrade
-from lakestate.tables.runs.layout import Rows, RunLayout
-from lakestate.tables.runs.lookup import HashedKeys, Query
-from lakestate.tables.runs.merge import SLICE_ROWS
+from lakestate.tables.runs.layout import QUERY, Rows, RunLayout
+from lakestate.tables.runs.lookup import HashedKeys
+from lakestate.tables.runs.merge import SLICE_ROWS, merge_similar
 from lakestate.tables.runs.ownership import check_queried_keys, check_written_keys
 from lakestate.tables.runs.run import Run
-from lakestate.tables.runs.run_set import RunSet
 from lakestate.tables.runs.table import ScannedView
+from lakestate.tables.time_key.deletes import DeletesLayout, hidden_places, without_places
 from lakestate.tables.time_key.files import TimeKeyCheckpointer, later_us, retained_from_us
-from lakestate.tables.time_key.runs import TimeSpan, matches, merge_time_runs, rows_within
-
-QUERY = "__query"
+from lakestate.tables.time_key.runs import TimeSpan, event_times, matches, merge_time_runs, rows_within
+from lakestate.tables.time_key.stored import NOTHING, StoredRows, live_places
 
 
 class TimeKeyView(ScannedView):
@@ -56,14 +55,20 @@ class TimeKeyView(ScannedView):
     >>> view.expire(20)
     >>> view.min_time(), view.count()
     (20, 2)
+    >>> view.delete(pa.table({"user": ["ann"]}))
+    >>> view.to_pylist()
+    []
     """
+
+    QUERY: ClassVar[str] = QUERY
+    """The name of the first column that `rows_of` returns."""
 
     def __init__(
         self, layout: RunLayout, files: TableFiles, context: TableContext, upgrade: Upgrade | None = None
     ) -> None:
         self._layout = layout
         self._context = context
-        self._stored = RunSet(files.files, layout, context, upgrade)
+        self._stored = StoredRows.open(files, layout, context, upgrade)
         self._expired_before_us = files.expired_before_us
         self._appended: list[Run] = []
         self._sorted: list[Run] = []
@@ -88,8 +93,10 @@ class TimeKeyView(ScannedView):
     def rows_between(self, start: EventTimeLike | None, end: EventTimeLike | None) -> pa.Table:
         """Rows with start <= time < end, in order of time. None leaves a side open."""
         span = self._span(start, end)
-        pieces = [self._rows_in(run, live) for run, live in self._written_runs(span)]
-        pieces += [self._rows_in(self._stored.run(file), live) for file, live in self._files(span)]
+        pieces = [self._rows_in(run, span) for run in self._written_runs()]
+        for file, live in self._stored.live_files(span):
+            hidden = self._stored.hidden_places(file)
+            pieces.append(self._rows_in(self._stored.run(file), live, hidden))
         found = self._concat(pieces)
         return found.take(pa.array(np.argsort(self._times(found), kind="stable")))
 
@@ -106,13 +113,27 @@ class TimeKeyView(ScannedView):
         query, order = hashed.query(), hashed.order
         check_queried_keys(query.keys, layout.config.name, self._context.task)
         pieces, queries = [], [np.empty(0, dtype=np.int64)]
-        for run, live in self._runs_to_search(span, query):
-            places, rows = matches(run, query, live)
+        written = ((run, *matches(run, query, span)) for run in self._written_runs())
+        for run, places, rows in (*written, *self._stored.search(span, query)):
             pieces.append(self._rows_at(run, places))
             queries.append(order[rows])
         found, asked = self._concat(pieces), np.concatenate(queries)
         found = found.add_column(0, pa.field(QUERY, pa.int64(), nullable=False), pa.array(asked))
         return found.take(pa.array(np.lexsort((self._times(found), asked))))
+
+    def delete(self, keys: Rows) -> None:
+        """Remove all rows of the given keys. Rows that are inserted later stay. Other keys are ignored."""
+        layout = self._layout
+        columns = conform_columns(keys, layout.key_fields, f"delete on {layout.config.name}")
+        if not len(columns[0]):
+            return
+        hashed = HashedKeys.of(layout, columns)
+        first, last = hashed.keys[hashed.order[[0, -1]]].tolist()
+        check_written_keys(KeyRange(first, last), layout.config.name, self._context.task)
+        deleted = DeletesLayout.of(layout).run_of(hashed)
+        left = [without_places(run, hidden_places(run, [deleted])) for run in self._written_runs()]
+        self._sorted = [run for run in left if len(run)]
+        self._stored.delete(deleted)
 
     def expire(self, before: EventTimeLike) -> None:
         """Drop rows with a time before this one, including such rows that are inserted later."""
@@ -123,32 +144,36 @@ class TimeKeyView(ScannedView):
         span = self._span(None, None)
         best = [time for run in self._unsorted_runs() if (time := span.earliest_us(run)) is not None]
         # The files that may begin earliest come first; most of the others are never opened.
-        for file, live in sorted(self._files(span), key=_earliest_us):
+        for file, live in sorted(self._stored.live_files(span), key=_earliest_us):
             if best and min(best) <= _earliest_us((file, live)):
                 break
-            if _is_whole(file) and live.covers(file.times):
+            if self._stored.is_whole(file, live):
                 best.append(_earliest_us((file, live)))
-            elif (time := live.earliest_us(self._stored.run(file))) is not None:
-                best.append(time)
+            else:
+                times = event_times(self._stored.run(file))[self._stored.live_places(file, live)]
+                best += [int(times.min())] if len(times) else []
         return min(best, default=None)
 
     def count(self) -> int:
-        """The number of rows. Opens only files in which some rows expired or are another subtask's."""
+        """The number of rows.
+
+        Opens only files in which some rows expired, may be deleted, or are another subtask's.
+        """
         span = self._span(None, None)
         total = sum(len(span.places(run)) for run in self._unsorted_runs())
-        for file, live in self._files(span):
-            whole = _is_whole(file) and live.covers(file.times)
-            total += file.row_count if whole else len(live.places(self._stored.run(file)))
+        for file, live in self._stored.live_files(span):
+            whole = self._stored.is_whole(file, live)
+            total += file.row_count if whole else len(self._stored.live_places(file, live))
         return total
 
     def scan(self) -> Iterator[pa.RecordBatch]:
         """All rows, keys then values, some at a time, in no particular order."""
         span = self._span(None, None)
-        written, stored = self._unsorted_runs(), list(self._files(span))
+        written, stored = self._unsorted_runs(), list(self._stored.live_files(span))
         for run in written:
-            yield from self._batches(run, span)
+            yield from self._batches(run, span, NOTHING)
         for file, live in stored:
-            yield from self._batches(self._stored.run(file), live)
+            yield from self._batches(self._stored.run(file), live, self._stored.hidden_places(file))
 
     def stored_part(self, keys: KeyRange) -> TimeKeyView:
         """The stored rows with routing keys in a range."""
@@ -164,6 +189,8 @@ class TimeKeyView(ScannedView):
         """Hand over what was written since the last checkpoint."""
         checkpointer = self._in_flight = require_checkpointer(checkpointer, TimeKeyCheckpointer)
         checkpointer.expire(self._expired_before_us)
+        if (deleted := self._stored.deleted) is not None:
+            checkpointer.delete_keys(deleted)
         span = self._span(None, None).since(checkpointer.retained_from_us)
         live = [rows_within(run, span) for run in self._unsorted_runs()]
         if any(len(run) for run in live):
@@ -172,7 +199,7 @@ class TimeKeyView(ScannedView):
     def begin_next_epoch(self, files: TableFiles, context: TableContext) -> None:
         """Continue with the next epoch."""
         written = {} if self._in_flight is None else self._in_flight.written
-        self._stored = self._stored.for_next_epoch(files.files, context, written)
+        self._stored = self._stored.for_next_epoch(files, context, written)
         self._context = context
         self._expired_before_us = files.expired_before_us
         self._appended, self._sorted = [], []
@@ -194,7 +221,7 @@ class TimeKeyView(ScannedView):
         retained = retained_from_us(self._layout.config, self._context)
         return span.since(retained).since(self._expired_before_us)
 
-    def _written_runs(self, span: TimeSpan) -> list[tuple[Run, TimeSpan]]:
+    def _written_runs(self) -> list[Run]:
         """The rows of this epoch, sorted.
 
         Runs of similar size are merged, as stored ones are, so that an epoch of many small batches
@@ -204,30 +231,15 @@ class TimeKeyView(ScannedView):
         if self._appended:
             runs.insert(0, merge_time_runs(self._appended, self._layout))
             self._appended = []
-        while len(runs) > 1 and 2 * len(runs[0]) >= len(runs[1]):
-            runs[:2] = [merge_time_runs(runs[:2], self._layout)]
-        return [(run, span) for run in runs]
+        merge_similar(runs, lambda pair: merge_time_runs(pair, self._layout))
+        return runs
 
     def _unsorted_runs(self) -> list[Run]:
         """The rows of this epoch in any order, dead ones included, for what does not search."""
         return [*self._sorted, *self._appended]
 
-    def _files(self, span: TimeSpan) -> Iterator[tuple[FileRef, TimeSpan]]:
-        """The files that may have rows in a span, each with the part of it that is alive there."""
-        for file in self._stored.files:
-            live = span.since(file.valid_from_us)
-            if live.overlaps(file.times):
-                yield file, live
-
-    def _runs_to_search(self, span: TimeSpan, query: Query) -> Iterator[tuple[Run, TimeSpan]]:
-        """The runs that may have rows of some keys."""
-        yield from self._written_runs(span)
-        for file, live in self._files(span):
-            if _may_hold(file, query):
-                yield self._stored.run(file), live
-
-    def _rows_in(self, run: Run, span: TimeSpan) -> pa.Table:
-        places = span.places(run)
+    def _rows_in(self, run: Run, span: TimeSpan, hidden: np.ndarray = NOTHING) -> pa.Table:
+        places = live_places(run, span, hidden)
         return self._declared_columns(run.rows) if len(places) == len(run) else self._rows_at(run, places)
 
     def _rows_at(self, run: Run, places: np.ndarray) -> pa.Table:
@@ -240,10 +252,11 @@ class TimeKeyView(ScannedView):
     def _concat(self, pieces: list[pa.Table]) -> pa.Table:
         return combine_chunks(pa.concat_tables([self._row_schema().empty_table(), *pieces]))
 
-    def _batches(self, run: Run, live: TimeSpan) -> Iterator[pa.RecordBatch]:
+    def _batches(self, run: Run, live: TimeSpan, hidden: np.ndarray) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(run), SLICE_ROWS):
-            piece = run.slice(start, min(len(run), start + SLICE_ROWS))
-            yield from self._rows_in(piece, live).to_batches()
+            stop = min(len(run), start + SLICE_ROWS)
+            first, last = np.searchsorted(hidden, [start, stop])
+            yield from self._rows_in(run.slice(start, stop), live, hidden[first:last] - start).to_batches()
 
     def _times(self, rows: pa.Table) -> np.ndarray:
         column: np.ndarray = rows.column(str(self._layout.config.time_column)).cast(pa.int64()).to_numpy()
@@ -257,18 +270,3 @@ def _earliest_us(candidate: tuple[FileRef, TimeSpan]) -> int:
     """No live row of a file is earlier."""
     file, live = candidate
     return live.first_us if file.times is None else max(live.first_us, file.times.first_us)
-
-
-def _is_whole(file: FileRef) -> bool:
-    """True if no row of the file is another subtask's."""
-    return file.keys is not None and file.valid_keys.contains(file.keys)
-
-
-def _may_hold(file: FileRef, query: Query) -> bool:
-    """False if no key of the query lies among the file's."""
-    keys = file.valid_keys if file.keys is None else file.valid_keys.intersection(file.keys)
-    if keys is None:
-        return False
-    start = int(np.searchsorted(query.keys, np.uint64(keys.first), side="left"))
-    stop = int(np.searchsorted(query.keys, np.uint64(keys.last), side="right"))
-    return start < stop

@@ -17,7 +17,7 @@ from lakestate.tables.dry_run import dry_run
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
 from lakestate.tables.migration.migrations import ArrowMigration, ColumnChanges, Migration
 from lakestate.tables.time_key.files import merge_files, swap_in_live_files
-from lakestate.tables.time_key.runs import TimeSpan, merge_time_runs, merge_time_slices
+from lakestate.tables.time_key.runs import TimeSpan, merge_time_runs, merge_time_slices, rows_within
 from lakestate.tables.time_key.table import TimeKeyTable
 
 if TYPE_CHECKING:
@@ -264,8 +264,9 @@ def test_a_merge_of_a_busy_key_is_done_in_small_pieces() -> None:
     for begin in (0, 1, 2):
         state = TimeKeyJob(clicks()).subtasks[0].state
         state.insert(rows(*(("busy" if n % 5 else f"user-{n}", n, n % 700) for n in range(begin, 3000, 3))))
-        parts.append((merge_time_runs(state._unsorted_runs(), layout), TimeSpan(first_us=100)))
-    pieces = list(merge_time_slices(parts, layout, rows_max=100))
+        parts.append(merge_time_runs(state._unsorted_runs(), layout))
+    span = TimeSpan(first_us=100)
+    pieces = list(merge_time_slices(parts, lambda _, piece: rows_within(piece, span), layout, rows_max=100))
     whole = pa.concat_tables([piece.rows for piece in pieces])
     assert max(len(piece) for piece in pieces) <= 200
     assert sorted(numbers(whole)) == [n for n in range(3000) if n % 700 >= 100]
