@@ -30,6 +30,7 @@ from lakestate.protocol.metadata import (
     StateSummary,
     SubtaskEntry,
     SubtaskMetadata,
+    WentBack,
 )
 from lakestate.protocol.values import Epoch, Generation
 from lakestate.v1 import checkpoint_pb2
@@ -56,6 +57,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         sinks=[_sink_message(sink) for sink in manifest.sinks],
         engine_files=[_engine_file_message(file) for file in manifest.engine_files],
         state_id=manifest.state_id,
+        went_back=_went_back_message(manifest.went_back),
     )
     return serialise(with_unknown_fields(message, manifest.unknown_fields))
 
@@ -123,9 +125,21 @@ def _manifest(message: checkpoint_pb2.Manifest, version: FormatVersion) -> Manif
         sinks=tuple(SinkPreCommit(sink.sink_id, sink.data, unknown(sink)) for sink in message.sinks),
         engine_files=tuple(NamedBytes(file.name, file.data, unknown(file)) for file in message.engine_files),
         state_id=message.state_id,
+        went_back=_went_back(message.went_back, unknown) if message.HasField("went_back") else None,
         format=version,
         unknown_fields=unknown(message),
     )
+
+
+def _went_back_message(value: WentBack | None) -> checkpoint_pb2.WentBack | None:
+    if value is None:
+        return None
+    message = checkpoint_pb2.WentBack(to=value.to, epoch=value.epoch)
+    return with_unknown_fields(message, value.unknown_fields)
+
+
+def _went_back(message: checkpoint_pb2.WentBack, unknown: UnknownFields) -> WentBack:
+    return WentBack(Epoch(message.to), Epoch(message.epoch), unknown(message))
 
 
 def _subtask(

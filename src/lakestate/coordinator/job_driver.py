@@ -287,6 +287,7 @@ class JobDriver:
             sinks=pre_commits_of(plan.epoch, result.checkpoints, self._committers),
             engine_files=result.engine_files,
             state_id=self.claim.state_id,
+            went_back=None if self.parent is None else self.parent.went_back,
         )
 
     def _publish(self, manifest: Manifest) -> CommitPermit | None:

@@ -141,8 +141,7 @@ def _require_same_state(job: JobObjects, claim: GenerationRecord, found: Recover
             object_name=job.url_of(FENCE),
             found=f"state {claim.state_id or 'without id'}",
             expected=f"state {found.manifest.state_id or 'without id'}, like epoch {found.record.epoch}",
-            action="restore the fence that belongs to the epochs; if it is lost, delete it: the next start "
-            "takes the identity of the newest epoch",
+            action="rebuild the fence from the epochs with lakestate.repair.rebuild_fence",
         )
     return found
 
@@ -172,5 +171,5 @@ def _outdated_fence(job: JobObjects, claim: GenerationRecord, by: Generation) ->
         object_name=job.url_of(FENCE),
         found=f"generation {claim.generation}, which this driver got as the next one",
         expected=f"at least {by}, the generation of the newest epoch",
-        action="restore the object; if it is lost, start again: each start takes the next generation",
+        action="rebuild the fence from the epochs with lakestate.repair.rebuild_fence",
     )

@@ -212,6 +212,15 @@ class CompletionStatus(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class WentBack:
+    """A job was made to continue from an earlier epoch: `epoch` was published with the state of `to`."""
+
+    to: Epoch
+    epoch: Epoch
+    unknown_fields: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything about one epoch, in one object."""
 
@@ -230,6 +239,8 @@ class Manifest:
     engine_files: tuple[NamedBytes, ...] = ()
     state_id: str = ""
     """As in the fence, which can therefore be rebuilt; see `GenerationRecord`."""
+    went_back: WentBack | None = None
+    """The last time that the job went back; carried from epoch to epoch."""
     format: FormatVersion = field(default_factory=FormatVersion)
     unknown_fields: bytes = b""
 

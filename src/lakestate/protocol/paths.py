@@ -18,6 +18,8 @@ BOUNDARY = "retention.json"
 EPOCH_RECORDS = "epochs/"
 CHECKPOINTS = "checkpoints/"
 TAGS = "tags/"
+SET_ASIDE = "set-aside/"
+"""Damaged objects that a repair has replaced. Nothing reads them, and nothing deletes them."""
 
 
 class ObjectKind(Enum):
@@ -31,6 +33,7 @@ class ObjectKind(Enum):
     SUBTASK_METADATA = "subtask metadata"
     DATA = "data file"
     TAG = "tag"
+    SET_ASIDE = "object set aside by a repair"
     FOREIGN = "foreign object"
 
 
@@ -89,6 +92,10 @@ class Paths:
         require_name("table", table)
         return f"{CHECKPOINTS}{epoch:d}/operator-{operator_id}/{table}-{subtask_index}-{uid}.parquet"
 
+    def set_aside(self, path: str, repair: str) -> str:
+        """Where a repair puts a copy of a damaged object before it replaces it."""
+        return f"{SET_ASIDE}{repair}/{path}"
+
     def tag(self, name: str) -> str:
         """The tag of that name."""
         return f"{TAGS}{require_name('tag', name)}.json"
@@ -122,6 +129,8 @@ def parse_object_name(path: str) -> ObjectName:
         return ObjectName(path, ObjectKind.FENCE)
     if path == BOUNDARY:
         return ObjectName(path, ObjectKind.BOUNDARY)
+    if path.startswith(SET_ASIDE):
+        return ObjectName(path, ObjectKind.SET_ASIDE)
     if re.fullmatch(r"tags/[^/]+\.json", path):
         return ObjectName(path, ObjectKind.TAG)
     for pattern, kind in _PATTERNS:

@@ -300,6 +300,7 @@ class Manifest(_message.Message):
     SINKS_FIELD_NUMBER: _builtins.int
     ENGINE_FILES_FIELD_NUMBER: _builtins.int
     STATE_ID_FIELD_NUMBER: _builtins.int
+    WENT_BACK_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     epoch: _builtins.int
     generation: _builtins.int
@@ -323,6 +324,10 @@ class Manifest(_message.Message):
     def sinks(self) -> _containers.RepeatedCompositeFieldContainer[Global___SinkPreCommit]: ...
     @_builtins.property
     def engine_files(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedBytes]: ...
+    @_builtins.property
+    def went_back(self) -> Global___WentBack:
+        """The last time that the job was made to continue from an earlier epoch; carried from epoch to epoch."""
+
     def __init__(
         self,
         *,
@@ -341,10 +346,11 @@ class Manifest(_message.Message):
         sinks: _abc.Iterable[Global___SinkPreCommit] | None = ...,
         engine_files: _abc.Iterable[Global___NamedBytes] | None = ...,
         state_id: _builtins.str = ...,
+        went_back: Global___WentBack | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "format", b"format", "parent", b"parent", "watermark_us", b"watermark_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "format", b"format", "parent", b"parent", "watermark_us", b"watermark_us", "went_back", b"went_back"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "engine_files", b"engine_files", "epoch", b"epoch", "finished_ms", b"finished_ms", "format", b"format", "generation", b"generation", "job_id", b"job_id", "min_epoch", b"min_epoch", "operators", b"operators", "parent", b"parent", "sinks", b"sinks", "sources", b"sources", "started_ms", b"started_ms", "state_id", b"state_id", "status", b"status", "watermark_us", b"watermark_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "engine_files", b"engine_files", "epoch", b"epoch", "finished_ms", b"finished_ms", "format", b"format", "generation", b"generation", "job_id", b"job_id", "min_epoch", b"min_epoch", "operators", b"operators", "parent", b"parent", "sinks", b"sinks", "sources", b"sources", "started_ms", b"started_ms", "state_id", b"state_id", "status", b"status", "watermark_us", b"watermark_us", "went_back", b"went_back"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__parent: _TypeAlias = _typing.Literal["parent"]  # noqa: Y015
     _WhichOneofArgType__parent: _TypeAlias = _typing.Literal["_parent", b"_parent"]  # noqa: Y015
@@ -356,3 +362,27 @@ class Manifest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__watermark_us) -> _WhichOneofReturnType__watermark_us | None: ...
 
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+
+@_typing.final
+class WentBack(_message.Message):
+    """Epoch `epoch` was published with the state of epoch `to`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TO_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    to: _builtins.int
+    epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        to: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WentBack: _TypeAlias = WentBack  # noqa: Y015

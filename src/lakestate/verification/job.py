@@ -267,7 +267,7 @@ def _unreadable(error: LakestateError, otherwise: str) -> Finding:
     return Finding(name, "unfinished output", Problem.UNREADABLE, error.summary, error.expected or "")
 
 
-_NEVER_ORPHANS = frozenset((ObjectKind.FENCE, ObjectKind.BOUNDARY, ObjectKind.TAG))
+_NEVER_ORPHANS = frozenset((ObjectKind.FENCE, ObjectKind.BOUNDARY, ObjectKind.TAG, ObjectKind.SET_ASIDE))
 
 
 def _verdict(epoch: Epoch, findings: Iterable[Finding], records: Records) -> EpochVerdict:

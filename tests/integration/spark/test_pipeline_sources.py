@@ -90,7 +90,7 @@ class Job:
         stream.sink("out", ls.ParquetSink(f"file://{self.root}/out"))
         query = pipeline.start(trigger={"availableNow": True}, spark_checkpoint=self.root / "spark")
         query.awaitTermination()
-        query.stop(drain=True)
+        query.stop(finish_files=True)
 
     def forge(self, change: Callable[[Files, int], Files]) -> None:
         """Replace Spark's files in the newest manifest, with checksums that are right."""
@@ -208,7 +208,7 @@ def test_one_frame_as_two_sources_has_one_log(job: Job) -> None:
             pipeline.source(each, name=name).sink(name, ls.ParquetSink(f"file://{job.root}/{name}"))
         query = pipeline.start(trigger={"availableNow": True}, spark_checkpoint=job.root / "spark")
         query.awaitTermination()
-        query.stop(drain=True)
+        query.stop(finish_files=True)
 
     run()
     write_input(job.root / "in3", 3, events(3, 4))
