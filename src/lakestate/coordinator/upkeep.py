@@ -194,9 +194,7 @@ class Upkeep:
         if fullest.summary.file_count < policy.files_min:
             return False
         metadata = self._job.read_subtasks([fullest])[0]
-        return any(
-            plan_compaction([file.size_bytes for file in table.files], policy) for table in metadata.tables
-        )
+        return any(plan_compaction(table.files, policy) for table in metadata.tables)
 
 
 @contextmanager

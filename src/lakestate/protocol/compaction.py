@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from lakestate.errors import InvalidInputError
 
@@ -18,8 +19,9 @@ class CompactionPolicy:
     """When runs are merged.
 
     A group begins at any run and grows towards older ones while the next run is not larger than
-    `size_ratio` times the group so far. A group of `files_min` is worth merging. Above
-    `files_max` runs the cheapest neighbours are merged regardless of size.
+    `size_ratio` times the group so far. A group of `files_min` runs that were written in `epochs_min`
+    epochs is worth merging. Above `files_max` runs the cheapest neighbours are merged regardless of
+    size and age, so that the cost of a lookup stays bounded.
     """
 
     files_min: int = 8
@@ -27,12 +29,32 @@ class CompactionPolicy:
     size_ratio: float = 1.5
     size_floor_bytes: int = 64 * 1024
     """Smaller runs count as this size, so that tiny runs are merged with each other."""
+    epochs_min: int = 1
+    """An epoch may write many files of a table that all subtasks share: with 2 or more, what one epoch
+    wrote is not merged before others have followed."""
 
     def __post_init__(self) -> None:
-        if not 2 <= self.files_min <= self.files_max or self.size_ratio <= 0:
+        is_valid = 2 <= self.files_min <= self.files_max and self.size_ratio > 0 and self.epochs_min >= 1
+        if not is_valid:
             raise InvalidInputError(
-                "not a compaction policy", found=self, expected="2 <= files_min <= files_max, size_ratio > 0"
+                "not a compaction policy",
+                found=self,
+                expected="2 <= files_min <= files_max, size_ratio > 0, epochs_min >= 1",
             )
+
+
+class StoredFile(Protocol):
+    """What a plan looks at, in a reference to a file."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the file."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that wrote it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +67,22 @@ class CompactionPlan:
     """True if nothing older remains, so that the merged run needs no tombstones."""
 
 
-def plan_compaction(sizes_bytes: Sequence[int], policy: CompactionPolicy) -> CompactionPlan | None:
-    """The merge to do, or None. `sizes_bytes` are those of the runs, newest first.
+def plan_compaction(files: Sequence[StoredFile], policy: CompactionPolicy) -> CompactionPlan | None:
+    """The merge to do, or None. Files are given newest first.
 
-    >>> plan_compaction([10, 10, 10, 10, 900], CompactionPolicy(files_min=4, size_floor_bytes=1))
-    CompactionPlan(start=0, stop=4, reaches_oldest=False)
-    >>> plan_compaction([10, 900], CompactionPolicy()) is None
+    >>> from types import SimpleNamespace
+    >>> sizes = {5: 10, 4: 10, 3: 10, 2: 900}
+    >>> files = [SimpleNamespace(epoch=epoch, size_bytes=size) for epoch, size in sizes.items()]
+    >>> plan_compaction(files, CompactionPolicy(files_min=3, size_floor_bytes=1))
+    CompactionPlan(start=0, stop=3, reaches_oldest=False)
+    >>> plan_compaction(files, CompactionPolicy(files_min=3, size_floor_bytes=1, epochs_min=4)) is None
     True
     """
-    sizes = [max(size, policy.size_floor_bytes) for size in sizes_bytes]
+    sizes = [max(file.size_bytes, policy.size_floor_bytes) for file in files]
     for start in range(len(sizes)):
         stop = _tier_end(sizes, start, policy.size_ratio)
-        if stop - start >= policy.files_min:
+        epochs = {file.epoch for file in files[start:stop]}
+        if stop - start >= policy.files_min and len(epochs) >= policy.epochs_min:
             return _plan(sizes, start, stop)
     if len(sizes) > policy.files_max:
         return _cheapest(sizes, len(sizes) - policy.files_max + 1)

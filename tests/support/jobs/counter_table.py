@@ -60,7 +60,7 @@ class CounterTable(DataFileTable):
         self, files: TableFiles, policy: CompactionPolicy, epoch: ls.Epoch, context: TableContext
     ) -> CompactedFiles | None:
         """Replace neighbouring files by one that holds their sums."""
-        plan = plan_compaction([file.size_bytes for file in files.files], policy)
+        plan = plan_compaction(files.files, policy)
         if plan is None:
             return None
         group = files.files[plan.start : plan.stop]

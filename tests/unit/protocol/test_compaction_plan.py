@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -24,10 +25,21 @@ POLICIES = st.builds(
 SIZES = st.lists(st.integers(0, 10_000), max_size=40)
 
 
+@dataclass(frozen=True)
+class File:
+    size_bytes: int
+    epoch: int
+
+
+def of_sizes(sizes: list[int]) -> list[File]:
+    """Files of these sizes, newest first, one for each epoch."""
+    return [File(size, len(sizes) - place) for place, size in enumerate(sizes)]
+
+
 def compacted(sizes: list[int], policy: CompactionPolicy) -> tuple[list[int], int]:
     """The runs after all merges that are worth doing, and the bytes that were written for it."""
     written = 0
-    while (plan := plan_compaction(sizes, policy)) is not None:
+    while (plan := plan_compaction(of_sizes(sizes), policy)) is not None:
         merged = sum(sizes[plan.start : plan.stop])
         sizes = [*sizes[: plan.start], merged, *sizes[plan.stop :]]
         written += merged
@@ -50,12 +62,12 @@ def compacted(sizes: list[int], policy: CompactionPolicy) -> tuple[list[int], in
     ],
 )
 def test_the_merge_to_do_is(sizes: list[int], plan: CompactionPlan | None) -> None:
-    assert plan_compaction(sizes, POLICY) == plan
+    assert plan_compaction(of_sizes(sizes), POLICY) == plan
 
 
 @given(SIZES, POLICIES)
 def test_a_plan_is_a_span_of_neighbours_worth_merging(sizes: list[int], policy: CompactionPolicy) -> None:
-    plan = plan_compaction(sizes, policy)
+    plan = plan_compaction(of_sizes(sizes), policy)
     if plan is None:
         assert len(sizes) <= policy.files_max
         return
@@ -84,7 +96,26 @@ def test_the_number_of_runs_stays_bounded_while_runs_of_any_size_arrive(arriving
 
 def test_the_sizes_of_tiny_runs_do_not_matter() -> None:
     policy = CompactionPolicy(files_min=4, size_floor_bytes=1000)
-    assert plan_compaction([1, 900, 3, 700], policy) == CompactionPlan(0, 4, reaches_oldest=True)
+    assert plan_compaction(of_sizes([1, 900, 3, 700]), policy) == CompactionPlan(0, 4, reaches_oldest=True)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "plan"),
+    [
+        ([3, 3, 3, 3], None),
+        ([4, 4, 3, 3], None),
+        ([4, 3, 2, 2], CompactionPlan(0, 4, reaches_oldest=True)),
+        ([5, 5, 5, 4, 3], CompactionPlan(0, 5, reaches_oldest=True)),
+    ],
+)
+def test_a_group_waits_for_the_least_number_of_epochs(epochs: list[int], plan: CompactionPlan | None) -> None:
+    policy = CompactionPolicy(files_min=4, epochs_min=3, size_floor_bytes=1)
+    assert plan_compaction([File(10, epoch) for epoch in epochs], policy) == plan
+
+
+def test_too_many_files_are_merged_whatever_their_epochs() -> None:
+    policy = CompactionPolicy(files_min=2, files_max=4, epochs_min=9)
+    assert plan_compaction([File(10, 1)] * 5, policy) == CompactionPlan(0, 2, reaches_oldest=False)
 
 
 def amplification(arriving: list[int], policy: CompactionPolicy = POLICY) -> tuple[float, int]:
@@ -126,6 +157,7 @@ def test_appends_of_mixed_sizes_are_rewritten_a_logarithmic_number_of_times(seed
         lambda: CompactionPolicy(files_min=1),
         lambda: CompactionPolicy(files_min=5, files_max=4),
         lambda: CompactionPolicy(size_ratio=0),
+        lambda: CompactionPolicy(epochs_min=0),
     ],
 )
 def test_a_policy_that_cannot_work_is_refused(make: object) -> None:

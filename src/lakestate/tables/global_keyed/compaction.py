@@ -58,7 +58,7 @@ def merge_entries(
 
 def is_worth_merging(files: Sequence[FileRef], policy: CompactionPolicy) -> bool:
     """Whether the policy would merge down to the oldest file, or there are too many files."""
-    plan = plan_compaction([file.size_bytes for file in files], policy)
+    plan = plan_compaction(files, policy)
     return plan is not None and (plan.reaches_oldest or len(files) > policy.files_max)
 
 

@@ -38,7 +38,7 @@ def compact_runs(
     expired_before_us: int | None,
 ) -> CompactedFiles | None:
     """Merge the group of runs that the policy picks. None if it picks none."""
-    plan = plan_compaction([file.size_bytes for file in files.files], policy)
+    plan = plan_compaction(files.files, policy)
     if plan is None:
         return None
     group = files.files[plan.start : plan.stop]

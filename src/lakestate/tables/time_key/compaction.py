@@ -41,7 +41,7 @@ def compact_time_runs(
 
     What is left is at most one file of rows and, behind it, one of deletes for the files that are older.
     """
-    plan = plan_compaction([file.size_bytes for file in files.files], policy)
+    plan = plan_compaction(files.files, policy)
     if plan is None:
         return None
     group, older = files.files[plan.start : plan.stop], files.files[plan.stop :]
