@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from lakestate.testing.s3_server import S3Server
+from lakestate.testing.simulation.cluster.small_limits import separate_runs as keep_runs_separate
 
 # What tests share asserts as tests do: with a message, and also under `python -O`.
 SHARED = ("corruption", "fuzzing", "jobs", "servers", "sinks", "soak", "spark", "storage")
@@ -76,3 +77,10 @@ def s3_server() -> Iterator[S3Server]:
 def s3_config(s3_server: S3Server) -> StoreConfig:
     """A store in a part of the bucket that no other test uses."""
     return s3_server.store_config(f"test/{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def separate_runs() -> Iterator[None]:
+    """Every epoch leaves a run of its own, as large epochs do, so that there is something to merge."""
+    with keep_runs_separate():
+        yield

@@ -22,7 +22,7 @@ from tests.support.jobs.table_job import TableJob
 import lakestate as ls
 from lakestate.codec import decode_manifest, encode_manifest
 from lakestate.coordinator.recover import recover_job
-from lakestate.coordinator.retain import read_references
+from lakestate.coordinator.retention.retain import read_references
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.records import EpochRecord
 from lakestate.protocol.values import ObjectRef

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from tests.support.jobs.small_job import NotPublishedError, SmallJob, check_promises, fresh_memory
 
-from lakestate.coordinator.retain import retain_epochs
-from lakestate.coordinator.tags import create_tag
+from lakestate.coordinator.retention.retain import retain_epochs
+from lakestate.coordinator.retention.tags import create_tag
 from lakestate.errors import LakestateError
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
 from lakestate.protocol.values import Epoch

@@ -80,8 +80,8 @@ def test_upkeep_that_begins_late_does_not_collect_the_epoch_that_it_merges() -> 
     merged: list[Epoch] = []
     executor = _Later()
 
-    def compactor(manifest: Manifest, operator_id: str, generation: Any) -> dict[int, Any]:
-        driver.job.read_subtasks(manifest.operators[0].subtasks)
+    def compactor(manifest: Manifest, stored: Any, generation: Any) -> dict[int, Any]:
+        assert [each.operator_id for each in stored] == [manifest.operators[0].operator_id]
         merged.append(manifest.epoch)
         return {}
 

@@ -16,9 +16,9 @@ from tests.support.metadata import FILE
 
 import lakestate as ls
 from lakestate.codec import encode_manifest, encode_subtask
-from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.recover import recover_job
-from lakestate.coordinator.retain import read_references, retain_epochs
+from lakestate.coordinator.retention.known_references import KnownReferences
+from lakestate.coordinator.retention.retain import read_references, retain_epochs
 from lakestate.protocol.key_ranges import key_range_of
 from lakestate.protocol.metadata import (
     Manifest,

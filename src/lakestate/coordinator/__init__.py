@@ -37,8 +37,8 @@ from lakestate.coordinator.job_driver import (
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch
 from lakestate.coordinator.recover import RecoveredEpoch, recover_job
-from lakestate.coordinator.retain import read_references, retain_epochs
-from lakestate.coordinator.tags import create_tag, delete_tag
+from lakestate.coordinator.retention.retain import read_references, retain_epochs
+from lakestate.coordinator.retention.tags import create_tag, delete_tag
 
 __all__ = [
     "AlreadyPublished",

@@ -17,11 +17,11 @@ from lakestate.coordinator.complete_epoch import (
     operator_entries,
     pre_commits_of,
 )
-from lakestate.coordinator.known_references import KnownReferences
 from lakestate.coordinator.publish import publish_epoch, require_published
 from lakestate.coordinator.recover import recover_job
-from lakestate.coordinator.retain import retain_from, retain_sparing_merges
-from lakestate.coordinator.tags import create_tag, delete_tag
+from lakestate.coordinator.retention.known_references import KnownReferences
+from lakestate.coordinator.retention.retain import retain_from, retain_sparing_merges
+from lakestate.coordinator.retention.tags import create_tag, delete_tag
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.job.objects import JobObjects
 from lakestate.job.state_backend import StateBackend

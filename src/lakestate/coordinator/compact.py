@@ -53,12 +53,27 @@ def compact_operator(
     without them, groups that hold such files are left alone. Nothing is swapped in, so the job need not
     be claimed: without a `generation` the merged files are of the generation that they are made from.
     """
-    compaction = _Compaction(backend, manifest, generation, policy, {table.name: table for table in tables})
     entry = manifest.operator(operator_id)
-    objects = backend.objects(manifest.job_id)
-    stored = [] if entry is None else objects.read_subtasks(entry.subtasks)
+    if entry is None:
+        return CompactedOperator(operator_id, manifest.epoch, {})
+    stored = backend.objects(manifest.job_id).read_subtasks(entry.subtasks)
+    return compact_stored(backend, manifest, stored, generation, policy, tables)
+
+
+def compact_stored(
+    backend: StateBackend,
+    manifest: Manifest,
+    stored: Sequence[SubtaskMetadata],
+    generation: Generation | None,
+    policy: CompactionPolicy,
+    tables: Sequence[Table] = (),
+) -> CompactedOperator:
+    """Like `compact_operator`, of an operator whose metadata is known."""
+    compaction = _Compaction(backend, manifest, generation, policy, {table.name: table for table in tables})
     merges = {metadata.subtask_index: tuple(compaction.merge_subtask(metadata)) for metadata in stored}
-    return CompactedOperator(operator_id, manifest.epoch, merges, tuple(compaction.merge_replicated(stored)))
+    return CompactedOperator(
+        stored[0].operator_id, manifest.epoch, merges, tuple(compaction.merge_replicated(stored))
+    )
 
 
 def compact_subtask(

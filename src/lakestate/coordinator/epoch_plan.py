@@ -6,7 +6,7 @@ a report as MessagePack in a result row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -21,6 +21,7 @@ from lakestate.protocol.metadata import CommitPart, Manifest, NamedBytes, Source
 from lakestate.protocol.values import Epoch, Generation
 from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.manager import SubtaskCheckpoint
+from lakestate.tables.stored_operator import ShippedOperator
 
 SubtaskMerges = Mapping[int, tuple[CompactedFiles, ...]]
 """Merges of one operator to swap in, by subtask index."""
@@ -61,12 +62,22 @@ class EpochPlan:
     merges: Merges = field(default_factory=dict)
     state_id: str = ""
     """Identifies the state of the job; see `GenerationRecord`."""
+    stored: Mapping[str, ShippedOperator] = field(default_factory=dict)
+    """The metadata of the parent epoch by operator. Subtasks read what is not here."""
 
-    def for_subtasks(self) -> EpochPlan:
-        """The plan without what only the driver needs, for shipping to every subtask."""
+    def for_subtasks(self, steps: Collection[str] | None = None) -> EpochPlan:
+        """The plan without what only the driver needs, and what only other steps than these need."""
         if self.parent is None:
             return self
-        return replace(self, parent=replace(self.parent, engine_files=(), sinks=(), sources=()))
+        operators = tuple(
+            entry for entry in self.parent.operators if steps is None or entry.operator_id in steps
+        )
+        return replace(
+            self,
+            parent=replace(self.parent, operators=operators, engine_files=(), sinks=(), sources=()),
+            merges={name: found for name, found in self.merges.items() if steps is None or name in steps},
+            stored={name: found for name, found in self.stored.items() if steps is None or name in steps},
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ begin before anybody has claimed the job.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, Merges
@@ -13,6 +14,7 @@ from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation
 from lakestate.protocol.watermarks import job_watermark
+from lakestate.tables.stored_operator import ShippedOperator
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class EpochPlanner:
         *,
         state_id: str,
         merges: Merges | None = None,
+        stored: Mapping[str, ShippedOperator] | None = None,
         ending: Ending = Ending.CONTINUE,
     ) -> EpochPlan:
         """The epoch after `parent`, to be run at `now_ms` by a driver of this generation."""
@@ -48,6 +51,7 @@ class EpochPlanner:
             processing_time_us=_processing_time_ms(parent, now_ms) * 1000,
             ending=ending,
             merges=merges or {},
+            stored=stored or {},
             state_id=state_id,
         )
 

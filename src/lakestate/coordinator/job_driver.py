@@ -16,11 +16,12 @@ from typing import assert_never
 
 from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.commit import Committers, commit_epoch
-from lakestate.coordinator.compact import compact_operator
+from lakestate.coordinator.compact import compact_stored
 from lakestate.coordinator.complete_epoch import operator_entries, pre_commits_of
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskMerges
 from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
 from lakestate.coordinator.epoch_progress import summarise_epoch
+from lakestate.coordinator.newest_metadata import NewestMetadata
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch, require_published
 from lakestate.coordinator.recover import recover_job, refuse_finished
@@ -36,7 +37,7 @@ from lakestate.errors import (
 from lakestate.observability.file_events import FileEvent, TellFileEvents, log_file_events
 from lakestate.observability.progress import EpochProgress
 from lakestate.protocol.compaction import CompactionPolicy
-from lakestate.protocol.metadata import CompletionStatus, Manifest, OperatorEntry
+from lakestate.protocol.metadata import CompletionStatus, Manifest, OperatorEntry, SubtaskMetadata
 from lakestate.protocol.paths import EPOCH_RECORDS
 from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded
 from lakestate.protocol.records import GenerationRecord
@@ -111,7 +112,8 @@ class JobDriver:
         upkeep_executor: Executor | None = None,
     ) -> None:
         self._backend = backend
-        self._job = backend.objects(job_id)
+        self._newest = NewestMetadata(backend.objects(job_id))
+        self._job = self._newest.job
         self._ambient = backend.ambient
         self._steps = dict(steps)
         self._committers = committers
@@ -183,6 +185,7 @@ class JobDriver:
             self._ambient.now_ms(),
             state_id=self.claim.state_id,
             merges=None if self._upkeep is None else self._upkeep.merges(),
+            stored=self._newest.ship(self.parent, self._steps),
             ending=ending,
         )
 
@@ -205,6 +208,7 @@ class JobDriver:
             refuse_finished(self.parent)
         clock = _Clock()
         plan = self.plan(ending)
+        self._newest.check_merges(plan.merges)
         result, entries = self._run_unless_fenced(plan, run)
         clock.lap("run")
         manifest = self._manifest(plan, result, entries)
@@ -220,9 +224,11 @@ class JobDriver:
         self._tell_files(result.file_events)
         self._commit(permit, manifest)
         clock.lap("commit")
+        self._newest.learn(manifest, result.checkpoints)
         self.parent = manifest
         assert self._upkeep is not None
-        self._upkeep.after_epoch(manifest, plan.merges)
+        references = self._newest.references(permit.record, manifest)
+        self._upkeep.after_epoch(manifest, plan.merges, references)
         failures = self._upkeep.take_failures()
         told, self._told = self._told, []
         progress = summarise_epoch(manifest, result, clock.laps(), self._ambient.now_ms(), failures, told)
@@ -338,10 +344,12 @@ class JobDriver:
             )
         return manifest
 
-    def _compact_here(self, manifest: Manifest, operator_id: str, generation: Generation) -> SubtaskMerges:
+    def _compact_here(
+        self, manifest: Manifest, stored: Sequence[SubtaskMetadata], generation: Generation
+    ) -> SubtaskMerges:
         policy = self._settings.compaction or CompactionPolicy()
-        done = compact_operator(self._backend, manifest, operator_id, generation, policy)
-        return {index: done.of_subtask(index) for index in range(self._steps[operator_id])}
+        done = compact_stored(self._backend, manifest, stored, generation, policy)
+        return {each.subtask_index: done.of_subtask(each.subtask_index) for each in stored}
 
 
 def _status_after(ending: Ending) -> CompletionStatus:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,18 +17,20 @@ from threading import Lock
 
 from lakestate.ambient import Ambient
 from lakestate.coordinator.epoch_plan import Merges, SubtaskMerges
-from lakestate.coordinator.known_references import KnownReferences
-from lakestate.coordinator.retain import retain_epochs
+from lakestate.coordinator.retention.known_references import KnownReferences
+from lakestate.coordinator.retention.retain import retain_epochs, retain_known_epochs
 from lakestate.errors import FencedError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
-from lakestate.protocol.metadata import Manifest, OperatorEntry
+from lakestate.protocol.metadata import Manifest, OperatorEntry, SubtaskMetadata
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.protocol.values import Epoch, Generation
 
-Compactor = Callable[[Manifest, str, Generation], SubtaskMerges]
-"""Merges files of one operator where it is worth it, and returns what each subtask swaps in."""
+Compactor = Callable[[Manifest, Sequence[SubtaskMetadata], Generation], SubtaskMerges]
+"""Merges files of one operator where it is worth it, and returns what each subtask swaps in.
+
+It gets the metadata of all subtasks of the operator."""
 
 CleanUp = Callable[[Manifest], None]
 """Removes what failed attempts left in the sinks, once the epoch is committed."""
@@ -36,8 +38,13 @@ CleanUp = Callable[[Manifest], None]
 CLEAN_UP_EPOCHS = 100
 """Sinks are cleaned up after the first epoch, and then every this many epochs."""
 
-RETENTION_SHARE = 100
-"""Retention of many epochs waits until 1/100 of them can go, because it lists every object of the job."""
+RETENTION_SHARE = 4
+"""Retention waits until a quarter of the epochs that are kept can go: its requests cost the same for one."""
+
+LISTING_EPOCHS = 100
+"""Retention lists every object of the job at the first epoch, and then every this many epochs.
+
+In between it deletes what the epochs needed that go. Only a listing finds what failed attempts left."""
 
 CLEAN_UP, RETENTION, COMPACTION = "clean_up", "retention", "compaction"
 """The steps of upkeep, as metrics name them."""
@@ -79,7 +86,10 @@ class Upkeep:
         self._clean_up = clean_up
         self._cleaned_at: Epoch | None = None
         self._known_references = KnownReferences()
+        self._learned: list[tuple[Epoch, frozenset[str]]] = []
+        """What epochs need that were published since the last retention, which runs in another thread."""
         self._retained_at: Epoch | None = None
+        self._listed_at: Epoch | None = None
         self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="lakestate-upkeep")
         self._running: Future[list[UpkeepFailure]] | None = None
         self._failures: Counter[str] = Counter()
@@ -92,9 +102,16 @@ class Upkeep:
         with self._lock:
             return self._merges
 
-    def after_epoch(self, manifest: Manifest, swapped_in: Merges) -> None:
-        """An epoch was published and committed: start what is due, unless work is still under way."""
+    def after_epoch(
+        self, manifest: Manifest, swapped_in: Merges, references: frozenset[str] | None = None
+    ) -> None:
+        """An epoch was published and committed: start what is due, unless work is still under way.
+
+        `references` is every object that restoring the epoch needs, if the caller knows.
+        """
         with self._lock:
+            if references is not None:
+                self._learned.append((manifest.epoch, references))
             if swapped_in and swapped_in is self._merges:
                 self._merges = {}
             waiting = bool(self._merges)
@@ -153,7 +170,7 @@ class Upkeep:
         found: dict[str, SubtaskMerges] = {}
         for entry in manifest.operators:
             with _isolate_failure(COMPACTION, f"compaction of operator {entry.operator_id}", failures):
-                if self._is_worth_merging(entry) and (merges := self._compact(manifest, entry.operator_id)):
+                if self._is_worth_merging(entry) and (merges := self._compact(manifest, entry)):
                     found[entry.operator_id] = merges
         with self._lock:
             self._merges = found
@@ -166,23 +183,38 @@ class Upkeep:
             self._cleaned_at = manifest.epoch
 
     def _is_retention_due(self, manifest: Manifest) -> bool:
-        """Whether the epochs that can be deleted are worth a listing of all objects of the job."""
+        """Whether enough epochs can be deleted."""
         last = self._retained_at
         return last is None or manifest.epoch - last >= self._retention.keep_epochs // RETENTION_SHARE
 
+    def _is_listing_due(self, manifest: Manifest) -> bool:
+        last = self._listed_at
+        return last is None or manifest.epoch - last >= LISTING_EPOCHS
+
     def _retain_if_due(self, manifest: Manifest, failures: list[UpkeepFailure]) -> None:
+        with self._lock:
+            learned, self._learned = self._learned, []
+        for epoch, references in learned:
+            self._known_references.learn(epoch, references)
         if not self._is_retention_due(manifest):
             return
+        is_listing, listed_at = self._is_listing_due(manifest), self._listed_at
+        # If it fails now, or is refused, what it would have deleted is found by the next listing.
+        self._listed_at = None
         # Not past this epoch, though newer ones may exist by now: what is merged next is read from it.
-        plan = retain_epochs(
+        retain = retain_epochs if is_listing else retain_known_epochs
+        plan = retain(
             self._job, self._claim, self._retention, self._ambient, manifest.epoch, self._known_references
         )
         self._retained_at = manifest.epoch
         if isinstance(plan, RetentionRefused):
             failures.append(UpkeepFailure(RETENTION, "retention", f"nothing is deleted: {plan}"))
+        else:
+            self._listed_at = manifest.epoch if is_listing else listed_at
 
-    def _compact(self, manifest: Manifest, operator_id: str) -> SubtaskMerges:
-        found = self._compactor(manifest, operator_id, self._claim.generation)
+    def _compact(self, manifest: Manifest, entry: OperatorEntry) -> SubtaskMerges:
+        stored = self._job.read_subtasks(entry.subtasks)
+        found = self._compactor(manifest, stored, self._claim.generation)
         return {index: merges for index, merges in found.items() if merges}
 
     def _is_worth_merging(self, entry: OperatorEntry) -> bool:

@@ -6,13 +6,14 @@ It makes no decisions and deletes nothing: that belongs to `protocol` and `coord
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import xxhash
 
 from lakestate.codec import decode_manifest, decode_subtask
 from lakestate.errors import CorruptionError, MisplacedObjectError, NotFoundError, OutcomeUnknownError
+from lakestate.job.known_objects import KnownObjects
 from lakestate.protocol.metadata import Manifest, SubtaskEntry, SubtaskMetadata
 from lakestate.protocol.names import require_name
 from lakestate.protocol.paths import (
@@ -53,6 +54,11 @@ class JobObjects:
 
     store: ObjectStore
     job_id: str
+    known: KnownObjects | None = field(default=None, compare=False, repr=False)
+    """What need not be fetched again. It stays in this process."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return JobObjects, (self.store, self.job_id)
 
     def __post_init__(self) -> None:
         require_name("job", self.job_id)
@@ -236,12 +242,34 @@ class JobObjects:
         return manifest
 
     def read_subtasks(self, entries: Sequence[SubtaskEntry]) -> list[SubtaskMetadata]:
-        """The metadata of several subtasks, fetched in parallel."""
-        data = self.read_many_verified([entry.metadata for entry in entries])
-        return [
-            decode_subtask(item, self.url_of(entry.metadata.path), self.job_id)
-            for entry, item in zip(entries, data, strict=True)
-        ]
+        """The metadata of several subtasks."""
+        data = self.read_encoded_subtasks(entries)
+        return [self.decode_subtask(entry, item) for entry, item in zip(entries, data, strict=True)]
+
+    def read_encoded_subtasks(self, entries: Sequence[SubtaskEntry]) -> list[bytes]:
+        """The bytes of the metadata of several subtasks. What is not known is fetched in parallel."""
+        known = KnownObjects() if self.known is None else self.known
+        missing = [entry.metadata for entry in entries if known.get(entry.metadata.path) is None]
+        fetched = self.read_many_verified(missing) if missing else []
+        found = {ref.path: data for ref, data in zip(missing, fetched, strict=True)}
+        for path, data in found.items():
+            known.add(path, data)
+        refs = [entry.metadata for entry in entries]
+        return [found.get(ref.path) or self._verify_known(ref, known) for ref in refs]
+
+    def decode_subtask(self, entry: SubtaskEntry, data: bytes) -> SubtaskMetadata:
+        """The metadata in the bytes of an entry's object."""
+        path = entry.metadata.path
+        known = KnownObjects() if self.known is None else self.known
+        return known.decode(path, data, lambda item: decode_subtask(item, self.url_of(path), self.job_id))
+
+    def _verify_known(self, ref: ObjectRef, known: KnownObjects) -> bytes:
+        data = known.get(ref.path)
+        # Another thread may have forgotten it a moment ago.
+        if data is None:
+            return self.read_verified(ref)
+        self.verify(ref, data)
+        return data
 
     def _try_create(self, path: str, data: Data) -> bool:
         try:

@@ -111,14 +111,19 @@ class StateBackend:
             for entry, metadata in zip(operator.subtasks, stored, strict=True)
         }
 
-    def write_operator_checkpoint_metadata(self, metadata: SubtaskMetadata) -> ObjectRef:
-        """Store a subtask's metadata of an epoch, and read it back."""
+    def write_operator_checkpoint_metadata(
+        self, metadata: SubtaskMetadata, encoded: bytes | None = None
+    ) -> ObjectRef:
+        """Store a subtask's metadata of an epoch, and read it back.
+
+        `encoded` is the metadata as bytes, if the caller has encoded it already.
+        """
         objects = self.objects(metadata.job_id)
         ref = objects.create_new(
             lambda attempt: objects.paths.subtask_metadata(
                 metadata.epoch, metadata.operator_id, metadata.subtask_index, attempt
             ),
-            encode_subtask(metadata),
+            encode_subtask(metadata) if encoded is None else encoded,
             metadata.attempt,
         )
         objects.read_verified(ref)

@@ -13,6 +13,12 @@ from typing import Protocol
 
 from lakestate.errors import InvalidInputError
 
+ABSORBED_BYTES_MAX = 64 * 1024
+"""A larger run is never rewritten by an epoch: merging it is work beside the stream."""
+
+ABSORBED_RATIO = 1.5
+"""As for merges: a row is rewritten a logarithmic number of times, and few small runs remain."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionPolicy:
@@ -87,6 +93,24 @@ def plan_compaction(files: Sequence[StoredFile], policy: CompactionPolicy) -> Co
     if len(sizes) > policy.files_max:
         return _cheapest(sizes, len(sizes) - policy.files_max + 1)
     return None
+
+
+def absorbed_runs(row_count: int, runs: Sequence[tuple[int, int]]) -> int:
+    """How many of the newest runs an epoch writes again, together with its own rows.
+
+    `runs` gives rows and bytes of each, newest first. A small file costs a request, not bytes. To write
+    the rows of small ones again with the new rows costs nothing more, and leaves nothing to merge later.
+
+    >>> absorbed_runs(10, [(12, 1_500), (30, 1_900), (400, 9_000)])
+    2
+    """
+    count = 0
+    for rows, size_bytes in runs:
+        if rows > ABSORBED_RATIO * row_count or size_bytes > ABSORBED_BYTES_MAX:
+            break
+        row_count += rows
+        count += 1
+    return count
 
 
 def _tier_end(sizes: Sequence[int], start: int, ratio: float) -> int:

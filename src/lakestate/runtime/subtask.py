@@ -122,8 +122,9 @@ class SubtaskRun:
             # Whether a step may be new was decided when the job started.
             allow_new_operator=True,
             processing_time_us=plan.processing_time_us,
+            shipped=plan.stored.get(step.step_id),
         )
-        manager.apply_compacted(plan.merges.get(step.step_id, {}).get(self._index, ()))
+        manager.swap_in(plan.merges.get(step.step_id, {}).get(self._index, ()))
         return manager
 
     def _process(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[Exported]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from lakestate.codec import encode_subtask
 from lakestate.errors import ConflictError, InvalidInputError, NotFoundError
+from lakestate.job.objects import JobObjects
 from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.metadata import Manifest, StateSummary, SubtaskEntry, SubtaskMetadata
 from lakestate.protocol.paths import parse_object_name
@@ -19,6 +21,7 @@ from lakestate.tables.global_keyed.view import GlobalKeyedView
 from lakestate.tables.keyed.view import KeyedView
 from lakestate.tables.registry import register_declared
 from lakestate.tables.restore import RestoredSubtask, empty_subtask, new_subtask, restore_subtask
+from lakestate.tables.stored_operator import ShippedOperator
 from lakestate.tables.time_key.view import TimeKeyView
 
 V = TypeVar("V", bound=View)
@@ -37,6 +40,8 @@ class SubtaskCheckpoint:
     commit_data: Mapping[str, bytes]
     files_written: int = 0
     then_stop: bool = False
+    metadata: bytes | None = None
+    """The metadata object that was written; None if it says the same as the one before."""
 
 
 class TableManager:
@@ -78,6 +83,7 @@ class TableManager:
         drop: Collection[str] = (),
         allow_new_operator: bool = False,
         processing_time_us: int | None = None,
+        shipped: ShippedOperator | None = None,
     ) -> TableManager:
         """Empty state, or the state of a published epoch, at any parallelism.
 
@@ -85,7 +91,8 @@ class TableManager:
         `drop` names stored tables whose state is dropped. Raises NotFoundError if the epoch has no such
         operator, unless `allow_new_operator` says that it may be new and begin with empty state. Rows
         that have expired by the epoch's watermark are gone. The time of day is the host's unless given,
-        and never before the epoch. Views open their files when they are first used.
+        and never before the epoch. `shipped` is the operator's metadata in that epoch, if the caller
+        knows it: then none is read. Views open their files when they are first used.
         """
         _check_names(tables)
         register_declared(tables)
@@ -101,7 +108,7 @@ class TableManager:
             if allow_new_operator and manifest.operator(task.operator_id) is None:
                 state = new_subtask(tables, manifest)
             else:
-                state = restore_subtask(task, tables, manifest, objects, drop)
+                state = restore_subtask(task, tables, manifest, objects, drop, shipped)
             now_ms = max(now_ms, manifest.finished_ms)
         context = TableContext(
             task=task,
@@ -152,6 +159,13 @@ class TableManager:
         A merge of files that this subtask no longer has is ignored. Raises ConflictError if retention
         has passed the merged files: nothing referred to them, and so they may be gone.
         """
+        self._check_not_collected(self.swap_in(compacted))
+
+    def swap_in(self, compacted: Sequence[CompactedFiles]) -> Sequence[FileRef]:
+        """Like `apply_compacted`, for merges that retention is known not to have passed.
+
+        Returns the merged files that are in use now.
+        """
         if self._views:
             raise InvalidInputError(
                 "compacted files are swapped in before any view is used", found=", ".join(self._views)
@@ -164,22 +178,11 @@ class TableManager:
                 self._files[merge.table] = table.apply_compacted_checkpoint(before, merge, self.task)
                 if self._files[merge.table] != before:
                     swapped_in += merge.merged
-        self._check_not_collected(swapped_in)
+        return swapped_in
 
     def _check_not_collected(self, files: Sequence[FileRef]) -> None:
-        boundary = self._context.objects.read_boundary() if files else None
-        if boundary is None:
-            return
-        oldest = boundary.record.oldest
-        for file in files:
-            # By its name, as retention does: its content may date from an earlier epoch.
-            if (parse_object_name(file.path).epoch or 0) < oldest:
-                raise ConflictError(
-                    "retention has passed a merge before it was swapped in",
-                    object_name=self._context.objects.url_of(file.path),
-                    found=f"before epoch {oldest}, only objects that an epoch refers to are kept",
-                    action="load the tables again, and merge again",
-                )
+        if files:
+            check_not_collected(files, self._context.objects)
 
     def checkpoint(
         self, epoch: Epoch | int, min_epoch: Epoch | int, watermark: EventTimeLike | None, then_stop: bool
@@ -203,7 +206,7 @@ class TableManager:
         started_ms = self._context.ambient.now_ms()
         finished = self._write_tables(epoch, watermark_us)
         metadata = self._metadata(epoch, started_ms, watermark_us, then_stop, finished)
-        ref = self._write_metadata(metadata)
+        ref, encoded = self._write_metadata(metadata)
         self._begin_next_epoch(epoch, min_epoch, watermark_us, finished)
         return SubtaskCheckpoint(
             operator_id=self.task.operator_id,
@@ -221,6 +224,7 @@ class TableManager:
             },
             files_written=sum(file.epoch == epoch for table in metadata.tables for file in table.files),
             then_stop=then_stop,
+            metadata=encoded,
         )
 
     def _require_next_epoch(self, epoch: Epoch, min_epoch: Epoch) -> tuple[Epoch, Epoch]:
@@ -302,15 +306,16 @@ class TableManager:
             tables=tuple(done.files for done in finished.values()),
         )
 
-    def _write_metadata(self, metadata: SubtaskMetadata) -> ObjectRef:
+    def _write_metadata(self, metadata: SubtaskMetadata) -> tuple[ObjectRef, bytes | None]:
         """Write the metadata object, or refer to the previous one if it says the same."""
         if self._previous is not None:
             ref, stored = self._previous
             if (stored.tables, stored.configs) == (metadata.tables, metadata.configs):
-                return ref
-        ref = self._backend.write_operator_checkpoint_metadata(metadata)
+                return ref, None
+        encoded = encode_subtask(metadata)
+        ref = self._backend.write_operator_checkpoint_metadata(metadata, encoded)
         self._previous = (ref, metadata)
-        return ref
+        return ref, encoded
 
     def _begin_next_epoch(
         self,
@@ -348,6 +353,21 @@ class TableManager:
                 expected=view_type.__name__,
             )
         return view
+
+
+def check_not_collected(files: Iterable[FileRef], objects: JobObjects) -> None:
+    """Refuse merged files that retention has passed: no epoch refers to them, and so they may be gone."""
+    boundary = objects.read_boundary()
+    oldest = 0 if boundary is None else boundary.record.oldest
+    for file in files:
+        # By its name, as retention does: its content may date from an earlier epoch.
+        if (parse_object_name(file.path).epoch or 0) < oldest:
+            raise ConflictError(
+                "retention has passed a merge before it was swapped in",
+                object_name=objects.url_of(file.path),
+                found=f"before epoch {oldest}, only objects that an epoch refers to are kept",
+                action="load the tables again, and merge again",
+            )
 
 
 def _check_names(tables: Sequence[Table]) -> None:

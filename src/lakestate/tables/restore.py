@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakestate.errors import IncompatibleStateError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.compatibility import Incompatible
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, TableFiles
-from lakestate.protocol.rescale import needs_all_subtasks, plan_rescale
 from lakestate.protocol.values import Epoch, ObjectRef, TaskInfo
 from lakestate.tables.contract import Table
 from lakestate.tables.registry import merge_table, subtask_part
+from lakestate.tables.stored_operator import ShippedOperator, StoredOperator, parts_of, read_operator
 
 _NEW_OPERATOR = "pass allow_new_operator=True to begin a new operator with empty state"
 
@@ -39,27 +39,29 @@ def new_subtask(tables: Sequence[Table], manifest: Manifest) -> RestoredSubtask:
 
 
 def restore_subtask(
-    task: TaskInfo, tables: Sequence[Table], manifest: Manifest, objects: JobObjects, drop: Collection[str]
+    task: TaskInfo,
+    tables: Sequence[Table],
+    manifest: Manifest,
+    objects: JobObjects,
+    drop: Collection[str],
+    shipped: ShippedOperator | None = None,
 ) -> RestoredSubtask:
     """A subtask's part of an epoch, regardless of the parallelism that the epoch was written with.
 
-    Every table is checked before any is opened: nothing is half-restored.
+    Every table is checked before any is opened: nothing is half-restored. `shipped` is the metadata of
+    the operator in this epoch, if somebody has it; otherwise it is read.
     """
     entry = manifest.require_operator(task.operator_id, _NEW_OPERATOR)
-    wanted = plan_rescale(task, entry)
-    if needs_all_subtasks(table.table_type for table in tables):
-        wanted = entry.subtasks
-    stored = objects.read_subtasks(wanted)
-    configs = _stored_configs(stored)
+    stored = (
+        read_operator(entry, task, tables, objects) if shipped is None else shipped.open(entry, task, objects)
+    )
     where = f"operator {task.operator_id} in epoch {manifest.epoch} of job {task.job_id}"
-    _check_all_declared(configs, tables, drop, where)
-    files = {
-        table.name: _files_of_table(table, configs.get(table.name), stored, task, where) for table in tables
-    }
+    _check_all_declared(stored.configs, tables, drop, where)
+    files = {table.name: _files_of_table(table, stored, task, where) for table in tables}
     own = next(
         (
             (item.metadata, metadata)
-            for item, metadata in zip(wanted, stored, strict=True)
+            for item, metadata in stored.subtasks
             if (metadata.subtask_index, metadata.parallelism) == (task.subtask_index, task.parallelism)
         ),
         None,
@@ -68,27 +70,21 @@ def restore_subtask(
     return RestoredSubtask(files, manifest.epoch, watermark_us, own)
 
 
-def _files_of_table(
-    table: Table, stored: TableConfig | None, subtasks: Sequence[SubtaskMetadata], task: TaskInfo, where: str
-) -> TableFiles:
-    if stored is None:
-        return _no_files(table)
-    check_compatible(table, stored, where)
-    parts = {
-        metadata.subtask_index: files
-        for metadata in subtasks
-        if _has_part(metadata, table, task) and (files := metadata.table(table.name)) is not None
-    }
-    return subtask_part(table.config, merge_table(table.config, parts), task)
+def _files_of_table(table: Table, stored: StoredOperator, task: TaskInfo, where: str) -> TableFiles:
+    """The subtask's part of a table.
 
-
-def _has_part(metadata: SubtaskMetadata, table: Table, task: TaskInfo) -> bool:
-    """True if a stored subtask's part of a table belongs to this subtask too.
-
-    If any table is replicated, the metadata of all subtasks is read. The expiry times of a subtask with
-    other keys do not apply to this one.
+    Of a table that is not replicated, only the subtasks with keys of this one count: the expiry times
+    of the others do not apply to it.
     """
-    return needs_all_subtasks([table.table_type]) or metadata.key_range.overlaps(task.key_range)
+    config = stored.configs.get(table.name)
+    if config is None:
+        return _no_files(table)
+    check_compatible(table, config, where)
+    merged = stored.replicated.get(table.name)
+    if merged is None:
+        parts = parts_of(table.name, (metadata for _, metadata in stored.subtasks))
+        merged = merge_table(table.config, parts)
+    return subtask_part(table.config, merged, task)
 
 
 def check_compatible(table: Table, stored: TableConfig, where: str) -> None:
@@ -103,19 +99,8 @@ def check_compatible(table: Table, stored: TableConfig, where: str) -> None:
         )
 
 
-def _stored_configs(stored: Sequence[SubtaskMetadata]) -> dict[str, TableConfig]:
-    """The stored declarations; of several versions the newest, which is the hardest to read."""
-    configs: dict[str, TableConfig] = {}
-    for metadata in stored:
-        for config in metadata.configs:
-            known = configs.get(config.name)
-            if known is None or config.state_version > known.state_version:
-                configs[config.name] = config
-    return configs
-
-
 def _check_all_declared(
-    configs: dict[str, TableConfig], tables: Sequence[Table], drop: Collection[str], where: str
+    configs: Mapping[str, TableConfig], tables: Sequence[Table], drop: Collection[str], where: str
 ) -> None:
     forgotten = sorted(configs.keys() - {table.name for table in tables} - set(drop))
     if forgotten:

@@ -5,6 +5,7 @@ source import it. The store contract, the S3 server and the pytest plugin need p
 import them from `store_contract`, `s3_server` and `plugin`. `simulation/` runs whole jobs under faults.
 """
 
+from lakestate.testing.counting import CountingStore, Request, RequestCount, count_requests
 from lakestate.testing.faults import (
     Fault,
     FaultyStore,
@@ -19,14 +20,18 @@ from lakestate.testing.operator_harness import OperatorHarness
 from lakestate.testing.stepping import SteppingAmbient
 
 __all__ = [
+    "CountingStore",
     "Fault",
     "FaultyStore",
     "Hook",
     "Operation",
     "OperatorHarness",
+    "Request",
+    "RequestCount",
     "SimulatedCrash",
     "SteppingAmbient",
     "StoreCall",
+    "count_requests",
     "faults_at",
     "no_faults",
 ]

@@ -11,7 +11,7 @@ from tests.support.corruption.mutations import Damage, Original
 
 import lakestate as ls
 from lakestate.coordinator.epoch_plan import decode_pre_commits
-from lakestate.coordinator.retain import read_references
+from lakestate.coordinator.retention.retain import read_references
 from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.values import Epoch

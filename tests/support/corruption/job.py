@@ -20,7 +20,7 @@ import lakestate as ls
 from lakestate.config import StoreConfig
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
-from lakestate.coordinator.tags import create_tag, delete_tag
+from lakestate.coordinator.retention.tags import create_tag, delete_tag
 from lakestate.operators.operator import Operator, state_tables
 from lakestate.protocol.metadata import Manifest, SourceOffsets
 from lakestate.protocol.values import Epoch, TaskInfo

@@ -31,7 +31,7 @@ from tests.support.spark.totals import bids_of, totals_after_each
 
 import lakestate as ls
 from lakestate.config import RetryPolicy, StoreConfig
-from lakestate.coordinator.retain import read_references
+from lakestate.coordinator.retention.retain import read_references
 from lakestate.errors import StorageUnavailableError
 from lakestate.storage import open_store
 from lakestate.testing.auctions import AuctionHouse

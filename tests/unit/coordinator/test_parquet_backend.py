@@ -15,13 +15,15 @@ from tests.support.jobs.table_job import EAGER, TableJob
 
 import lakestate as ls
 from lakestate.coordinator import administration
-from lakestate.coordinator.retain import read_references
+from lakestate.coordinator.retention.retain import read_references
 from lakestate.errors import ConflictError, FencedError, InvalidInputError
 from lakestate.job import published_epochs
 from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.retention import RetentionPlan
 from lakestate.protocol.values import Epoch
 from lakestate.storage.parallel import run_sequentially
+
+pytestmark = pytest.mark.usefixtures("separate_runs")
 
 TABLE = ls.KeyedTable("t", key="k string", value="n bigint")
 

@@ -11,8 +11,8 @@ from tests.support.storage.store_faults import faults_on
 
 from lakestate.codec import encode_manifest
 from lakestate.coordinator.recover import recover_job
-from lakestate.coordinator.retain import retain_epochs
-from lakestate.coordinator.tags import create_tag
+from lakestate.coordinator.retention.retain import retain_epochs
+from lakestate.coordinator.retention.tags import create_tag
 from lakestate.errors import (
     ConflictError,
     FencedError,

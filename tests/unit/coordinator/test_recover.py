@@ -9,7 +9,7 @@ from tests.support.jobs.small_job import SmallJob, restored, started_job
 from tests.support.storage.store_faults import flip_bit
 
 from lakestate.coordinator.recover import recover_job
-from lakestate.coordinator.retain import retain_epochs
+from lakestate.coordinator.retention.retain import retain_epochs
 from lakestate.errors import CorruptionError, FencedError, IncompatibleStateError
 from lakestate.protocol.metadata import FormatVersion
 from lakestate.protocol.retention import RetentionPolicy

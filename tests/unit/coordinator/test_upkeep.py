@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +11,11 @@ import pytest
 from tests.support.jobs.table_job import EAGER
 
 import lakestate as ls
-from lakestate.coordinator.compact import compact_operator
+from lakestate.coordinator.compact import compact_stored
 from lakestate.coordinator.epoch_plan import encode_commit_parts
 from lakestate.coordinator.upkeep import CLEAN_UP_EPOCHS, Upkeep
 from lakestate.errors import FencedError, InvalidInputError
-from lakestate.protocol.metadata import Manifest, SinkPreCommit
+from lakestate.protocol.metadata import Manifest, SinkPreCommit, SubtaskMetadata
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation, TaskInfo
 from lakestate.runtime.sink_step import sink_clean_up
@@ -55,12 +55,13 @@ class Job:
             raise self.broken_clean_up
 
     def _compact(
-        self, manifest: Manifest, operator_id: str, generation: Generation
+        self, manifest: Manifest, stored: Sequence[SubtaskMetadata], generation: Generation
     ) -> Mapping[int, tuple[CompactedFiles, ...]]:
+        operator_id = stored[0].operator_id
         if operator_id in self.broken_operators:
             raise self.broken_operators[operator_id]
         self.merged.append(operator_id)
-        done = compact_operator(self.backend, manifest, operator_id, generation, EAGER)
+        done = compact_stored(self.backend, manifest, stored, generation, EAGER)
         return {0: done.of_subtask(0)}
 
     def run(self, count: int) -> None:

@@ -269,6 +269,7 @@ def test_rows_of_one_older_version_are_read_as_they_are_stored(jobs: list[TableJ
     assert ls.read_state(url(job), "job", "op", "t", epoch=2).schema.field("n").type == pa.int32()
 
 
+@pytest.mark.usefixtures("separate_runs")
 def test_rows_of_several_versions_need_the_declared_table(jobs: list[TableJob]) -> None:
     job = two_versions(jobs)
     with pytest.raises(IncompatibleStateError, match="2 files of version 1, 1 files of version 2"):

@@ -51,7 +51,8 @@ class TestProgress:
             harness.epoch(rows)
             assert harness.progress is not None
             written.append((harness.progress.files_written, harness.progress.state.file_count))
-        assert written == [(1, 1), (0, 1), (1, 2)]
+        # The small run of the first epoch is written again together with the rows of the third.
+        assert written == [(1, 1), (0, 1), (1, 1)]
 
     def test_every_epoch_is_logged_with_its_progress_as_the_argument(
         self, caplog: pytest.LogCaptureFixture

@@ -10,7 +10,7 @@ from tests.support.storage.store_faults import faults_on
 
 import lakestate as ls
 from lakestate.coordinator.claim import check_fence
-from lakestate.coordinator.retain import retain_from
+from lakestate.coordinator.retention.retain import retain_from
 from lakestate.errors import CorruptionError, FencedError, InvalidInputError, NotFoundError
 from lakestate.protocol.paths import FENCE, ObjectKind, parse_object_name
 from lakestate.protocol.records import GenerationRecord

@@ -10,8 +10,8 @@ import pytest
 from tests.support.jobs.small_job import SmallJob, fresh_memory, restored
 
 import lakestate as ls
-from lakestate.coordinator.retain import retain_epochs
-from lakestate.coordinator.tags import create_tag
+from lakestate.coordinator.retention.retain import retain_epochs
+from lakestate.coordinator.retention.tags import create_tag
 from lakestate.errors import CorruptionError, FencedError, InvalidInputError, NotFoundError
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.protocol.values import Epoch

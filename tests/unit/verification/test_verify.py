@@ -12,7 +12,7 @@ from tests.support.jobs.small_job import SmallJob, fresh_memory
 from tests.support.jobs.table_job import TableJob
 
 import lakestate as ls
-from lakestate.coordinator.retain import retain_from
+from lakestate.coordinator.retention.retain import retain_from
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.protocol.records import BoundaryRecord
 from lakestate.protocol.retention import RetentionPlan

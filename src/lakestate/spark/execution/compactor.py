@@ -17,7 +17,7 @@ from lakestate.coordinator.compact import compact_replicated
 from lakestate.coordinator.epoch_plan import decode_merges
 from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.compaction import CompactionPolicy
-from lakestate.protocol.metadata import Manifest, OperatorEntry
+from lakestate.protocol.metadata import Manifest, SubtaskMetadata
 from lakestate.protocol.values import Generation
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, MergesBySubtask
@@ -43,36 +43,34 @@ class SparkCompactor:
         self._policy = policy
         self._tables = tables
 
-    def __call__(self, manifest: Manifest, operator_id: str, generation: Generation) -> MergesBySubtask:
+    def __call__(
+        self, manifest: Manifest, stored: Sequence[SubtaskMetadata], generation: Generation
+    ) -> MergesBySubtask:
         """Merge the files of an operator. Returns what each of its subtasks swaps in."""
-        entry = manifest.operator(operator_id)
-        assert entry is not None
-        merges = self._merge_ranged(manifest, entry, generation)
-        for index, found in self._merge_replicated(manifest, entry, generation).items():
+        merges = self._merge_ranged(manifest, stored, generation)
+        for index, found in self._merge_replicated(manifest, stored, generation).items():
             merges[index] = (*merges.get(index, ()), *found)
         return merges
 
     def _merge_ranged(
-        self, manifest: Manifest, entry: OperatorEntry, generation: Generation
+        self, manifest: Manifest, stored: Sequence[SubtaskMetadata], generation: Generation
     ) -> MergesBySubtask:
-        full = tuple(
-            number
-            for number, subtask in enumerate(entry.subtasks)
-            if subtask.summary.file_count >= self._policy.files_min
-        )
-        if not full:
-            return {}
-        shipped = replace(manifest, operators=(entry,), sinks=(), sources=(), engine_files=())
-        tables = tuple(self._tables[entry.operator_id])
-        task = CompactionTask(self._backend, shipped, full, generation, self._policy, tables)
+        full = tuple(each for each in stored if self._has_enough_files(each))
+        shipped = replace(manifest, operators=(), sinks=(), sources=(), engine_files=())
+        tables = tuple(self._tables[stored[0].operator_id])
         merges: MergesBySubtask = {}
-        at_once = max(1, len(entry.subtasks) // SUBTASKS_FOR_ONE_MERGE)
+        at_once = max(1, len(stored) // SUBTASKS_FOR_ONE_MERGE)
         for first in range(0, len(full), at_once):
-            merges |= self._run_merges(task, first, min(first + at_once, len(full)))
+            subtasks = full[first : first + at_once]
+            task = CompactionTask(self._backend, shipped, subtasks, generation, self._policy, tables)
+            merges |= self._run_merges(task, len(subtasks))
         return merges
 
-    def _run_merges(self, task: CompactionTask, first: int, last: int) -> MergesBySubtask:
-        rows = self._schemas.session.range(first, last, 1, last - first)
+    def _has_enough_files(self, metadata: SubtaskMetadata) -> bool:
+        return sum(len(table.files) for table in metadata.tables) >= self._policy.files_min
+
+    def _run_merges(self, task: CompactionTask, count: int) -> MergesBySubtask:
+        rows = self._schemas.session.range(0, count, 1, count)
         merges: MergesBySubtask = {}
         try:
             found = rows.mapInArrow(task, f"{MERGES} binary").collect()
@@ -83,14 +81,11 @@ class SparkCompactor:
         return merges
 
     def _merge_replicated(
-        self, manifest: Manifest, entry: OperatorEntry, generation: Generation
+        self, manifest: Manifest, stored: Sequence[SubtaskMetadata], generation: Generation
     ) -> MergesBySubtask:
         """Merge replicated tables on the driver: they are small, and all subtasks share their files."""
-        objects = self._backend.objects(manifest.job_id)
-        first = objects.read_subtasks(entry.subtasks[:1])[0]
-        if not any(config.table_type.is_replicated for config in first.configs):
+        if not any(config.table_type.is_replicated for config in stored[0].configs):
             return {}
-        stored = objects.read_subtasks(entry.subtasks)
-        tables = self._tables[entry.operator_id]
+        tables = self._tables[stored[0].operator_id]
         found = tuple(compact_replicated(self._backend, manifest, stored, generation, self._policy, tables))
         return {metadata.subtask_index: found for metadata in stored} if found else {}

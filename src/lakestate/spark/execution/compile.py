@@ -13,11 +13,12 @@ from lakestate.job.state_backend import StateBackend
 from lakestate.runtime.sink_step import SinkStep
 from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan
-from lakestate.spark.graph.checks import event_time_of
+from lakestate.spark.graph.checks import event_time_of, tables_of
 from lakestate.spark.graph.nodes import ApplyNode, ConnectNode, Graph, SinkNode, SourceNode
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.graph.stages import Stage, forks_of, stages_of
 from lakestate.spark.tasks.stage_task import REPORT, Export, StageCode
+from lakestate.tables.registry import register_declared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,6 +56,8 @@ def compile_pipeline(
     graph: Graph, schemas: Schemas, parallelism: int, backend: StateBackend
 ) -> CompiledPipeline:
     """Cut a checked graph into stages and pickle their code."""
+    # The driver merges and collects the files of these tables, too.
+    register_declared(table for node in graph.steps for table in tables_of(node))
     stages = stages_of(graph)
     return CompiledPipeline(
         graph,

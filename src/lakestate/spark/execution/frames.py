@@ -92,7 +92,8 @@ class EpochFrames:
 
     def _run_stage(self, stage: CompiledStage, routed: DataFrame) -> DataFrame:
         routed, columns = _with_plain_names(routed)
-        task = StageTask(stage.code, self._plan.for_subtasks(), stage.input_names, stage.exports, columns)
+        plan = self._plan.for_subtasks({step.step_id for step in stage.stage.steps})
+        task = StageTask(stage.code, plan, stage.input_names, stage.exports, columns)
         frame = routed.mapInArrow(task, stage.output)
         if not stage.exports:
             return frame

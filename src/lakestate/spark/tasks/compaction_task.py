@@ -11,7 +11,7 @@ from lakestate.coordinator.compact import compact_subtask
 from lakestate.coordinator.epoch_plan import encode_merges
 from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.compaction import CompactionPolicy
-from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.metadata import Manifest, SubtaskMetadata
 from lakestate.protocol.values import Generation
 from lakestate.spark.tasks.task_errors import record_errors
 from lakestate.tables.contract import CompactedFiles, Table
@@ -26,11 +26,11 @@ MERGES = "merges"
 
 @dataclass(frozen=True)
 class CompactionTask:
-    """The function that `mapInArrow` calls: row `i` stands for the subtask at `full[i]`."""
+    """The function that `mapInArrow` calls: row `i` stands for the subtask at `subtasks[i]`."""
 
     backend: StateBackend
     manifest: Manifest
-    full: tuple[int, ...]
+    subtasks: tuple[SubtaskMetadata, ...]
     generation: Generation
     policy: CompactionPolicy
     tables: tuple[Table, ...]
@@ -40,13 +40,11 @@ class CompactionTask:
         with record_errors():
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    data = encode_merges(self._merge(self.full[number]))
+                    data = encode_merges(self._merge(self.subtasks[number]))
                     yield pa.record_batch({MERGES: pa.array([data], pa.binary())})
 
-    def _merge(self, number: int) -> MergesBySubtask:
+    def _merge(self, metadata: SubtaskMetadata) -> MergesBySubtask:
         register_declared(self.tables)
-        entry = self.manifest.operators[0].subtasks[number]
-        metadata = self.backend.objects(self.manifest.job_id).read_subtasks([entry])[0]
         found = compact_subtask(
             self.backend, self.manifest, metadata, self.generation, self.policy, self.tables
         )

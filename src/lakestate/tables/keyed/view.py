@@ -142,7 +142,8 @@ class KeyedView(ScannedView):
         if not self._written:
             return
         run = merge_runs(self._written, self._layout)
-        if not self._stored.files and run.removed is not None:
+        run = merge_runs([run, *checkpointer.absorb(len(run), self._stored)], self._layout)
+        if not checkpointer.carries_files and run.removed is not None:
             # There is nothing older to hide, so a removed key leaves no trace.
             run = _filter_run(run, ~run.removed)
         checkpointer.insert_data(run.rows)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from lakestate.protocol.compaction import absorbed_runs
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
@@ -14,6 +15,7 @@ from lakestate.tables.contract import FinishedTable
 from lakestate.tables.runs.files import write_run
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.run import Run
+from lakestate.tables.runs.run_set import RunSet
 from lakestate.tables.writers import writers
 
 
@@ -26,6 +28,31 @@ class RunCheckpointer:
         self._carried = carried
         self._context = context
         self._writes: list[tuple[Run, Future[FileRef]]] = []
+
+    def absorb(self, row_count: int, stored: RunSet) -> list[Run]:
+        """The newest runs, newest first, to be written again together with so many new rows.
+
+        They are carried no further. A run that would have to be fetched, or migrated, stays.
+        """
+        config = self._layout.config
+        runs: list[Run] = []
+        files = self._carried.files
+        for file in files[: absorbed_runs(row_count, [(each.row_count, each.size_bytes) for each in files])]:
+            is_current = (file.state_version, file.schema_fingerprint) == (
+                config.state_version,
+                config.schema_fingerprint,
+            )
+            run = stored.find_run(file) if is_current else None
+            if run is None:
+                break
+            runs.append(run)
+        self._carried = replace(self._carried, files=files[len(runs) :])
+        return runs
+
+    @property
+    def carries_files(self) -> bool:
+        """Whether older runs remain, in which a row may have to be hidden."""
+        return bool(self._carried.files)
 
     def insert_data(self, rows: pa.Table) -> None:
         """Start storing sorted rows, each key once, newer than all rows given before."""

@@ -129,6 +129,15 @@ def open_run(file: FileRef, layout: RunLayout, context: TableContext, upgrade: U
     return run.clip_to(file.valid_keys)
 
 
+def find_run(file: FileRef, layout: RunLayout, context: TableContext) -> Run | None:
+    """Like `open_run`, but None if this host's cache does not have the file."""
+    if context.cache is None or not _is_cacheable(file, layout, context):
+        return None
+    cached = _find_cached(context.cache, _cache_key(file, layout, context))
+    run = None if cached is None else _map_cached(cached, layout)
+    return None if run is None else run.clip_to(file.valid_keys)
+
+
 def _find_cached(cache: RunCache, key: str) -> CachedFile | None:
     try:
         return cache.find(key)

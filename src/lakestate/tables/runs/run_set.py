@@ -9,7 +9,7 @@ from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.rescale import clip_files
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
-from lakestate.tables.runs.files import Upgrade, open_run
+from lakestate.tables.runs.files import Upgrade, find_run, open_run
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.run import Run
 
@@ -49,6 +49,10 @@ class RunSet:
         if part not in self._open:
             self._open[part] = open_run(file, self._layout, self._context, self._upgrade)
         return self._open[part]
+
+    def find_run(self, file: FileRef) -> Run | None:
+        """The rows of one file that are valid here, unless they would have to be fetched."""
+        return self._open.get(_part(file)) or find_run(file, self._layout, self._context)
 
     def for_next_epoch(
         self, files: tuple[FileRef, ...], context: TableContext, written: dict[FileRef, Run] | None = None

@@ -18,7 +18,7 @@ from lakestate.testing.simulation.checks.monitor import Monitor
 from lakestate.testing.simulation.checks.read_back import row_difference
 from lakestate.testing.simulation.cluster.actors import REFUSED, run_reader, run_supervisor, run_tagger
 from lakestate.testing.simulation.cluster.scheduler import Actor, SimulationOver
-from lakestate.testing.simulation.cluster.small_limits import small_limits
+from lakestate.testing.simulation.cluster.small_limits import separate_runs, small_limits
 from lakestate.testing.simulation.cluster.world import TraceEvent, World
 from lakestate.testing.simulation.faults import CallId, FaultKind, Script
 from lakestate.testing.simulation.job import JobCodeError, SimulatedJob
@@ -69,7 +69,8 @@ def run_seed(
     world = World(seed, scenario, job, script, traced=traced)
     Monitor(world)
     try:
-        with small_limits() if scenario.small_limits else nullcontext(), suppress(JobCodeError):
+        limits = small_limits() if scenario.small_limits else nullcontext()
+        with limits, nullcontext() if scenario.absorbs else separate_runs(), suppress(JobCodeError):
             _run_actors(world)
     finally:
         world.close()

@@ -80,6 +80,8 @@ class Scenario:
     """Small limits that otherwise matter only in long histories: clean-up, lanes, remembered references."""
     is_paused: bool = False
     """While there are faults, drivers sometimes finish all files and stop after an epoch."""
+    absorbs: bool = False
+    """Epochs write small runs again together with their own rows; otherwise only merges do."""
 
     @staticmethod
     def draw(random: Random) -> Scenario:
@@ -110,6 +112,7 @@ class Scenario:
             is_skewed=random.random() < 0.3,
             small_limits=random.random() < 0.3,
             is_paused=random.random() < 0.3,
+            absorbs=random.random() < 0.4,
         )
 
     def changes_from(self, other: Scenario) -> list[str]:

@@ -18,6 +18,8 @@ from lakestate.tables.runs.layout import RunLayout
 TABLE = ls.KeyedTable(
     "t", key="k bigint", value="tags array<string>, more struct<a:string,m:map<string,array<string>>>"
 )
+
+pytestmark = pytest.mark.usefixtures("separate_runs")
 SCHEMA = RunLayout(TABLE.config).row_schema
 KEYS = 300
 LIMIT_BYTES = 1000

@@ -32,6 +32,7 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"part_objects": False},
     {"loses_part": False},
     {"small_limits": False},
+    {"absorbs": False},
     {"is_skewed": False},
     {"parallelism": (1,)},
 )

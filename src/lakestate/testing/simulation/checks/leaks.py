@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.epoch_plan import decode_pre_commits
-from lakestate.coordinator.retain import retain_epochs
+from lakestate.coordinator.retention.retain import retain_epochs
 from lakestate.protocol.metadata import SinkPreCommit
 from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused

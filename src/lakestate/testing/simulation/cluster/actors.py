@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from lakestate.coordinator.compact import compact_operator
+from lakestate.coordinator.compact import compact_stored
 from lakestate.coordinator.epoch_plan import Ending
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
-from lakestate.coordinator.tags import create_tag, delete_tag
+from lakestate.coordinator.retention.tags import create_tag, delete_tag
 from lakestate.errors import (
     ConflictError,
     CorruptionError,
@@ -18,7 +18,7 @@ from lakestate.errors import (
 )
 from lakestate.operators.operator import state_tables
 from lakestate.protocol.compaction import CompactionPolicy
-from lakestate.protocol.metadata import CompletionStatus, Manifest
+from lakestate.protocol.metadata import CompletionStatus, Manifest, SubtaskMetadata
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation
 from lakestate.runtime.sink_step import sink_clean_up, sink_committer
@@ -138,14 +138,14 @@ class Driver:
         return True
 
     def _compact(
-        self, manifest: Manifest, operator_id: str, generation: Generation
+        self, manifest: Manifest, stored: Sequence[SubtaskMetadata], generation: Generation
     ) -> dict[int, tuple[CompactedFiles, ...]]:
         policy = self._world.scenario.compaction or CompactionPolicy()
-        tables = self._tables[operator_id]
-        done = compact_operator(self._backend, manifest, operator_id, generation, policy, tables)
+        tables = self._tables[stored[0].operator_id]
+        done = compact_stored(self._backend, manifest, stored, generation, policy, tables)
         self._world.counts["merges"] += sum(map(len, done.merges.values()))
         self._world.counts["merges of replicated tables"] += len(done.replicated)
-        return {index: done.of_subtask(index) for index in range(self._cluster.steps[operator_id])}
+        return {each.subtask_index: done.of_subtask(each.subtask_index) for each in stored}
 
 
 def run_supervisor(world: World) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from lakestate.coordinator import upkeep
-from lakestate.coordinator.known_references import KnownReferences
+from lakestate.coordinator.retention.known_references import KnownReferences
+from lakestate.protocol import compaction
 from lakestate.sinks.files import lanes, uploads
 
 _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (upkeep, "CLEAN_UP_EPOCHS", 1),
     (upkeep, "RETENTION_SHARE", 1),
-    (upkeep, "KnownReferences", partial(KnownReferences, 6)),
+    (upkeep, "LISTING_EPOCHS", 4),
+    (upkeep, "KnownReferences", partial(KnownReferences, 40)),
     (lanes, "LANE_PARTS", 2),
     (uploads, "INLINE_BYTES_MAX", 40),
 )
@@ -23,8 +25,21 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
 @contextmanager
 def small_limits() -> Iterator[None]:
     """Apply the small limits for one run, which must be the only one in its process."""
-    before = [(module, name, getattr(module, name)) for module, name, _ in _SMALL]
-    for module, name, value in _SMALL:
+    with _replace(_SMALL):
+        yield
+
+
+@contextmanager
+def separate_runs() -> Iterator[None]:
+    """Let every epoch leave a run of its own, as large epochs do, for one run."""
+    with _replace([(compaction, "ABSORBED_BYTES_MAX", 0)]):
+        yield
+
+
+@contextmanager
+def _replace(values: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
+    before = [(module, name, getattr(module, name)) for module, name, _ in values]
+    for module, name, value in values:
         setattr(module, name, value)
     try:
         yield

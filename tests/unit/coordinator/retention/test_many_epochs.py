@@ -16,8 +16,8 @@ from tests.support.jobs.table_job import PARTIAL, TableJob
 
 import lakestate as ls
 from lakestate.coordinator import upkeep
-from lakestate.coordinator.known_references import KnownReferences
-from lakestate.coordinator.retain import read_references, retain_epochs
+from lakestate.coordinator.retention.known_references import KnownReferences
+from lakestate.coordinator.retention.retain import read_references, retain_epochs
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy, RetentionRefused
@@ -172,12 +172,19 @@ class TestEpochs:
             assert {path for paths in found.values() for path in paths} == {"a 1", "b 1", "a 2", "b 2"}  # type: ignore[union-attr]
         assert asked == [1, 2, 1, 2]
 
-    @pytest.mark.parametrize(("keep", "expected"), [(10, [1, 2, 3, 4, 5, 6]), (500, [1, 6])])
-    def test_retention_of_many_epochs_waits_until_a_hundredth_can_go(
-        self, jobs: Any, monkeypatch: pytest.MonkeyPatch, keep: int, expected: list[int]
+    @pytest.mark.parametrize(
+        ("keep", "listed", "known"),
+        [(3, [1, 5], [2, 3, 4, 6]), (10, [1, 5], [3]), (20, [1, 6], [])],
+    )
+    def test_retention_waits_until_a_quarter_can_go_and_lists_objects_rarely(
+        self, jobs: Any, monkeypatch: pytest.MonkeyPatch, keep: int, listed: list[int], known: list[int]
     ) -> None:
-        at: list[int] = []
-        monkeypatch.setattr(upkeep, "retain_epochs", lambda *arguments: at.append(arguments[4]))
+        at: dict[str, list[int]] = {"listed": [], "known": []}
+        monkeypatch.setattr(upkeep, "LISTING_EPOCHS", 4)
+        monkeypatch.setattr(upkeep, "retain_epochs", lambda *arguments: at["listed"].append(arguments[4]))
+        monkeypatch.setattr(
+            upkeep, "retain_known_epochs", lambda *arguments: at["known"].append(arguments[4])
+        )
         job = jobs([KEYED])
         claim = job.backend.claim("job")
         beside = upkeep.Upkeep(
@@ -192,7 +199,7 @@ class TestEpochs:
         )
         for number in range(1, 7):
             beside.after_epoch(Manifest("job", Epoch(number), claim.generation, None, 0, 0, Epoch(1)), {})
-        assert at == expected
+        assert at == {"listed": listed, "known": known}
 
 
 class AtOnce(Executor):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from lakestate.ambient import Ambient
 from lakestate.coordinator.claim import check_fence
-from lakestate.coordinator.known_references import KnownReferences
+from lakestate.coordinator.retention.known_references import KnownReferences
 from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, OutcomeUnknownError
 from lakestate.job.objects import JobObjects, Versioned
+from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.paths import BOUNDARY, TAGS, ObjectKind, parse_object_name
 from lakestate.protocol.records import BoundaryRecord, EpochRecord, GenerationRecord
 from lakestate.protocol.resolve import Damaged
@@ -22,6 +24,9 @@ from lakestate.protocol.retention import (
 )
 from lakestate.protocol.values import Epoch
 from lakestate.tables.registry import files_to_keep
+
+Observe = Callable[[JobObjects, Epoch, Sequence[Epoch], KnownReferences], RetentionFacts]
+"""Reads the facts for a boundary: of the published epochs, what is known of them, and which objects."""
 
 
 def retain_epochs(
@@ -39,8 +44,41 @@ def retain_epochs(
     two steps is harmless: the boundary only says what may no longer be opened, and the next
     retention finds what was not deleted.
     """
-    wanted = _wanted_boundary(job, policy, in_flight)
-    return None if wanted is None else retain_from(job, claim, wanted, ambient, known)
+    return _retain(job, claim, policy, ambient, in_flight, known or KnownReferences(), observe_listed)
+
+
+def retain_known_epochs(
+    job: JobObjects,
+    claim: GenerationRecord,
+    policy: RetentionPolicy,
+    ambient: Ambient,
+    in_flight: Epoch | None,
+    known: KnownReferences,
+) -> RetentionPlan | RetentionRefused | None:
+    """Like `retain_epochs`, without a listing of all objects of the job.
+
+    Deletes the objects that only epochs needed that are known and go now. What attempts left behind
+    that no epoch refers to stays until `retain_epochs` lists everything.
+    """
+    return _retain(job, claim, policy, ambient, in_flight, known, observe_known)
+
+
+def _retain(
+    job: JobObjects,
+    claim: GenerationRecord,
+    policy: RetentionPolicy,
+    ambient: Ambient,
+    in_flight: Epoch | None,
+    known: KnownReferences,
+    observe: Observe,
+) -> RetentionPlan | RetentionRefused | None:
+    stored, published = job.read_boundary(), job.list_epochs()
+    current = None if stored is None else stored.record.oldest
+    wanted = next_boundary(current, published, policy, in_flight) or current
+    if wanted is None:
+        return None
+    facts = observe(job, _later_boundary(wanted, stored), published, known)
+    return _carry_out(job, claim, ambient, facts, stored)
 
 
 def retain_from(
@@ -102,14 +140,44 @@ def _later_boundary(wanted: Epoch, stored: Versioned[BoundaryRecord] | None) -> 
 
 def observe_objects(job: JobObjects, boundary: Epoch, known: KnownReferences | None = None) -> RetentionFacts:
     """Read every fact that the plan needs. Unreadable metadata is a fact, not an error."""
-    published = job.list_epochs()
+    return observe_listed(job, boundary, job.list_epochs(), known or KnownReferences())
+
+
+def observe_listed(
+    job: JobObjects, boundary: Epoch, published: Sequence[Epoch], known: KnownReferences
+) -> RetentionFacts:
+    """The facts, with every object of the job."""
     tagged, unread_tags = _tagged_epochs(job)
-    prefix = f"{job.job_id}/"
-    objects = [info.path.removeprefix(prefix) for info in job.store.list(prefix)]
-    retained = [epoch for epoch in published if epoch >= boundary or epoch in tagged]
-    known = known or KnownReferences()
-    references = known.of(retained, boundary, lambda epoch: read_references(job, epoch))
+    objects = _list_objects(job)
+    references = _known_references(job, boundary, published, tagged, known)
     return RetentionFacts(boundary, published, tagged, references, objects, unread_tags)
+
+
+def observe_known(
+    job: JobObjects, boundary: Epoch, published: Sequence[Epoch], known: KnownReferences
+) -> RetentionFacts:
+    """The facts, with just the objects of the epochs that go. Lists everything if one is not known."""
+    tagged, unread_tags = _tagged_epochs(job)
+    going = [epoch for epoch in published if epoch < boundary and epoch not in tagged]
+    objects = known.forget_before(boundary) if known.knows(going) else _list_objects(job)
+    references = _known_references(job, boundary, published, tagged, known)
+    return RetentionFacts(boundary, published, tagged, references, objects, unread_tags)
+
+
+def _list_objects(job: JobObjects) -> list[str]:
+    prefix = f"{job.job_id}/"
+    return [info.path.removeprefix(prefix) for info in job.store.list(prefix)]
+
+
+def _known_references(
+    job: JobObjects,
+    boundary: Epoch,
+    published: Sequence[Epoch],
+    tagged: Collection[Epoch],
+    known: KnownReferences,
+) -> Mapping[Epoch, Collection[str] | Damaged]:
+    retained = [epoch for epoch in published if epoch >= boundary or epoch in tagged]
+    return known.of(retained, boundary, lambda epoch: read_references(job, epoch))
 
 
 def read_references(job: JobObjects, epoch: Epoch) -> frozenset[str] | Damaged:
@@ -141,7 +209,11 @@ def _tagged_epochs(job: JobObjects) -> tuple[frozenset[Epoch], tuple[Damaged, ..
 
 
 def _references_in(job: JobObjects, record: EpochRecord) -> frozenset[str]:
-    manifest = job.read_manifest(record)
+    return references_of(job, record, job.read_manifest(record))
+
+
+def references_of(job: JobObjects, record: EpochRecord, manifest: Manifest) -> frozenset[str]:
+    """Every object that restoring an epoch needs. Reads the metadata that `job` does not know."""
     entries = [subtask for operator in manifest.operators for subtask in operator.subtasks]
     paths = {
         job.paths.epoch_record(record.epoch),
@@ -165,12 +237,6 @@ def _refresh_tags(job: JobObjects, before: RetentionFacts) -> RetentionFacts:
     facts = replace(before, tagged=tagged, unread_tags=unread_tags)
     new = {epoch: read_references(job, epoch) for epoch in facts.retained if epoch not in before.references}
     return replace(facts, references={**before.references, **new})
-
-
-def _wanted_boundary(job: JobObjects, policy: RetentionPolicy, in_flight: Epoch | None) -> Epoch | None:
-    stored = job.read_boundary()
-    current = None if stored is None else stored.record.oldest
-    return next_boundary(current, job.list_epochs(), policy, in_flight) or current
 
 
 def _advance_boundary(

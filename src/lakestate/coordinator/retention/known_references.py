@@ -25,6 +25,8 @@ class KnownReferences:
         self._paths_max = paths_max
         self._read: set[Epoch] = set()
         self._newest: dict[str, Epoch] = {}
+        self._tagged: dict[Epoch, frozenset[str]] = {}
+        """What epochs before the boundary need, which only tags keep."""
 
     def of(
         self, epochs: Iterable[Epoch], boundary: Epoch, read: ReadReferences
@@ -36,18 +38,24 @@ class KnownReferences:
         read: the job continues from it, so what is remembered of it is not enough.
         """
         epochs = sorted(epochs)
-        self._forget_before(boundary)
+        self.forget_before(boundary)
         if not self._read.issubset(epochs):
             # A published epoch is gone: objects remembered for it alone may be needed by older ones.
             self._read, self._newest = set(), {}
         found: dict[Epoch, set[str] | frozenset[str] | Damaged] = {}
+        before = {epoch: self._tagged.get(epoch) for epoch in epochs if epoch < boundary}
+        self._tagged = {}
         for epoch in epochs:
             if epoch in self._read and epoch != epochs[-1]:
                 found[epoch] = set()
                 continue
-            references = read(epoch)
+            references = before.get(epoch) or read(epoch)
             found[epoch] = references
-            if epoch >= boundary and not isinstance(references, Damaged):
+            if isinstance(references, Damaged):
+                continue
+            if epoch < boundary:
+                self._tagged[epoch] = references
+            else:
                 found[epoch] = set()
                 self._remember(epoch, references)
         for path, epoch in self._newest.items():
@@ -55,9 +63,26 @@ class KnownReferences:
             # Only the newest can have been damaged since, and then the plan refuses.
             if isinstance(named, set):
                 named.add(path)
-        if len(self._newest) > self._paths_max:
-            self._read, self._newest = set(), {}
+        if len(self._newest) + sum(map(len, self._tagged.values())) > self._paths_max:
+            self._read, self._newest, self._tagged = set(), {}, {}
         return found
+
+    def learn(self, epoch: Epoch, references: frozenset[str]) -> None:
+        """Remember what an epoch needs that was just published: then it need not be read."""
+        self._remember(epoch, references)
+
+    def knows(self, epochs: Iterable[Epoch]) -> bool:
+        """Whether what each of these epochs needs is remembered."""
+        return self._read.issuperset(epochs)
+
+    def forget_before(self, boundary: Epoch) -> frozenset[str]:
+        """Forget the epochs before the boundary. Returns the objects that no later known epoch needs."""
+        if all(epoch >= boundary for epoch in self._read):
+            return frozenset()
+        self._read = {epoch for epoch in self._read if epoch >= boundary}
+        unneeded = frozenset(path for path, epoch in self._newest.items() if epoch < boundary)
+        self._newest = {path: epoch for path, epoch in self._newest.items() if epoch >= boundary}
+        return unneeded
 
     def _remember(self, epoch: Epoch, references: frozenset[str]) -> None:
         # Epochs are not always read in order: a damaged one is read after newer ones, once it is
@@ -66,8 +91,3 @@ class KnownReferences:
             if self._newest.get(path, epoch) <= epoch:
                 self._newest[path] = epoch
         self._read.add(epoch)
-
-    def _forget_before(self, boundary: Epoch) -> None:
-        if any(epoch < boundary for epoch in self._read):
-            self._read = {epoch for epoch in self._read if epoch >= boundary}
-            self._newest = {path: epoch for path, epoch in self._newest.items() if epoch >= boundary}

@@ -18,8 +18,8 @@ from tests.support.jobs.table_job import TableJob
 from tests.support.storage.store_faults import before_call
 
 import lakestate as ls
-from lakestate.coordinator.retain import retain_epochs
-from lakestate.coordinator.tags import create_tag, delete_tag
+from lakestate.coordinator.retention.retain import retain_epochs
+from lakestate.coordinator.retention.tags import create_tag, delete_tag
 from lakestate.errors import (
     ConflictError,
     NotFoundError,

@@ -8,8 +8,8 @@ import pytest
 from tests.support.jobs.small_job import check_promises, restored, started_job
 from tests.support.storage.store_faults import faults_on, flip_bit
 
-from lakestate.coordinator.retain import observe_objects, retain_epochs, retain_from
-from lakestate.coordinator.tags import create_tag
+from lakestate.coordinator.retention.retain import observe_objects, retain_epochs, retain_from
+from lakestate.coordinator.retention.tags import create_tag
 from lakestate.errors import FencedError, NotFoundError
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy, RetentionRefused, plan_retention
 from lakestate.protocol.values import Epoch
