@@ -14,7 +14,15 @@ import pytest
 import xxhash
 
 from lakestate.ambient import Ambient
-from lakestate.coordinator import commit, epoch_planner, job_driver, publish, recover, retain, upkeep
+from lakestate.coordinator import (
+    commit,
+    epoch_planner,
+    job_driver,
+    publish,
+    recover,
+    retain,
+    upkeep,
+)
 from lakestate.coordinator.complete_epoch import operator_entries
 from lakestate.coordinator.job_driver import JobDriver
 from lakestate.errors import NotFoundError, OutcomeUnknownError
@@ -52,6 +60,8 @@ class Mutation:
     seeds_max: int = 2000
     is_rare: bool = False
     """True if it takes dozens of seeds until it matters."""
+    needs_on_commit: bool = False
+    """True if it matters only to operators with `on_commit`."""
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
@@ -110,20 +120,30 @@ def commit_before_publish(patch: Patch) -> None:
     real = JobDriver._publish
 
     def publish_after(driver: JobDriver, manifest: Any) -> Any:
-        for sink in manifest.sinks:
-            permit = _Forged(manifest)
-            driver._committers[sink.sink_id](permit, sink)  # type: ignore[arg-type]
+        commit_now(driver, ForgedPermit(manifest), manifest)
         return real(driver, manifest)
 
     patch.setattr(JobDriver, "_publish", publish_after)
 
 
-class _Forged:
+def commit_now(driver: JobDriver, permit: Any, manifest: Any) -> None:
+    """Commit without fence and marker."""
+    for sink in manifest.sinks:
+        found = driver._committers[sink.sink_id]
+        if isinstance(found, commit.OperatorCommitter):
+            found.commit(permit, manifest, sink)
+        else:
+            found(permit, sink)
+
+
+class ForgedPermit:
     """What a committer reads of a permit."""
 
     def __init__(self, manifest: Any) -> None:
+        self.job_id = manifest.job_id
         self.epoch = manifest.epoch
-        self.manifest = type("Ref", (), {"path": "forged"})()
+        self.manifest = SimpleNamespace(path="forged")
+        self.record = SimpleNamespace(generation=manifest.generation)
 
 
 def forget_an_interrupted_commit(patch: Patch) -> None:
@@ -226,8 +246,7 @@ def go_on_after_a_superseded_epoch(patch: Patch) -> None:
         return found.permit or publish.decide_publication(found.record, None, None).permit  # type: ignore[union-attr]
 
     def commit_what_stands(driver: JobDriver, permit: Any, manifest: Any) -> None:
-        for sink in manifest.sinks:
-            driver._committers[sink.sink_id](permit, sink)
+        commit_now(driver, permit, manifest)
 
     patch.setattr(JobDriver, "_publish", publish_anyway)
     patch.setattr(JobDriver, "_commit", commit_what_stands)
@@ -361,7 +380,10 @@ def seeds_to_find(mutation: Mutation, first: int = 0) -> tuple[int, str] | None:
     with pytest.MonkeyPatch.context() as patch:
         mutation.apply(patch)
         for number in range(mutation.seeds_max):
-            result = run_seed(first + number, scenario=harsh(first + number))
+            scenario = harsh(first + number)
+            if mutation.needs_on_commit:
+                scenario = replace(scenario, commits=True)
+            result = run_seed(first + number, scenario=scenario)
             if result.violation is not None:
                 return number + 1, str(result.violation)
     return None

@@ -60,6 +60,7 @@ OFTEN |= {
     "drivers fenced",
     "further pages",
     "reads",
+    "own commits",
 }
 SELDOM = {"parts lost", "caches lost", "refused for a lost part"}
 """Too seldom for a share of the histories to meet each of them for certain."""

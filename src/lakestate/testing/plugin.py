@@ -22,7 +22,7 @@ import pytest
 
 from lakestate.config import duration_us
 from lakestate.errors import InvalidInputError, OperatorError
-from lakestate.operators.operator import Operator, TwoInputOperator, state_tables
+from lakestate.operators.operator import Operator, TwoInputOperator, has_on_commit, state_tables
 from lakestate.testing.operator_harness import OperatorHarness, keyed_config, table_of, with_key_types
 from lakestate.testing.simulation.campaigns.shrink import Failure, shrink
 from lakestate.testing.simulation.faults import FaultRates
@@ -49,6 +49,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--simulation-seed", type=int, default=None, help="run only this history")
 
 
+@dataclass(frozen=True)
+class Target:
+    """Where an operator with `on_commit` writes, as a test sees it.
+
+    `clear` empties it before each history, `read` returns its rows, and `expected(rows)` what they must be
+    after these rows of the source. Each call of `on_commit` may fail, come twice, or come late.
+    """
+
+    clear: Callable[[], object]
+    read: Callable[[], Sequence[Row]]
+    expected: OutputOracle
+
+
 class OperatorJob(SimulatedJob):
     """A user's operator, as the simulator runs it."""
 
@@ -63,8 +76,10 @@ class OperatorJob(SimulatedJob):
         ignored: Collection[str] | str = (),
         event_time: str | None = None,
         delay: str = "0 seconds",
+        target: Target | None = None,
     ) -> None:
         operator = _make_operator(make)
+        _check_target(operator, target)
         key = _names(key) if key else _key_of(operator)
         _check_rows(rows, [*key, *([event_time] if event_time else [])])
         schema = with_key_types(table_of(rows), operator, key).schema
@@ -72,6 +87,7 @@ class OperatorJob(SimulatedJob):
         self._make = make
         self._state = state
         self._output = output
+        self._target = target
         self._tables = frozenset(operator.tables())
         self.ignored = frozenset(_names(ignored))
         self.event_time = event_time
@@ -99,6 +115,24 @@ class OperatorJob(SimulatedJob):
     def output(self, rows: Sequence[Row]) -> Sequence[Row] | None:
         """What the user's oracle returns."""
         return None if self._output is None else self.call_user_code(self._output_of, self._output, rows)
+
+    def committed(self, rows: Sequence[Row]) -> Sequence[Row] | None:
+        """What the user's oracle returns for the target."""
+        if self._target is None:
+            return None
+        return self.call_user_code(self._committed_rows, self._target.expected, rows)
+
+    def target(self) -> Sequence[Row]:
+        """The rows of the user's target."""
+        return () if self._target is None else self.call_user_code(self._committed_rows, self._target.read)
+
+    def clear_target(self) -> None:
+        """Empty the user's target before a history."""
+        if self._target is not None:
+            self._target.clear()
+
+    def _committed_rows(self, rows_of: Callable[..., Sequence[Row]], *arguments: Sequence[Row]) -> list[Row]:
+        return self._require_rows("target", rows_of(*arguments))
 
     def _tables_of(
         self, oracle: StateOracle, rows: Sequence[Row], watermark_us: int | None
@@ -176,6 +210,7 @@ class SurviveFaults:
         ignored: Collection[str] | str = (),
         event_time: str | None = None,
         delay: str = "0 seconds",
+        target: Target | None = None,
         seeds: int = SEEDS_DEFAULT,
     ) -> None:
         """Fail the test if any history ends with rows that differ from the oracles'.
@@ -183,9 +218,10 @@ class SurviveFaults:
         `state(rows, watermark_us)` and `output(rows)` get the rows of the source up to some offset,
         in order. They return what each table of the operator holds, by name, and what the operator
         has yielded so far. Both are compared without order. Within an epoch, rows of different keys
-        come in any order. Output is compared in its JSON form.
+        come in any order. Output is compared in its JSON form. An operator with `on_commit` needs a
+        `target`.
         """
-        if state is None and output is None:
+        if state is None and output is None and target is None:
             raise InvalidInputError("nothing to compare with", expected="an oracle for state or output")
         job = OperatorJob(
             operator,
@@ -196,6 +232,7 @@ class SurviveFaults:
             ignored=ignored,
             event_time=event_time,
             delay=delay,
+            target=target,
         )
         count = seeds if self.seeds is None else self.seeds
         if count < 1:
@@ -241,6 +278,7 @@ def _run(seed: int, job: OperatorJob) -> RunResult:
 
 def _job_factory(job: OperatorJob) -> JobFactory:
     def make_job(random: Random, scenario: Scenario) -> SimulatedJob:
+        job.clear_target()
         return job.first(scenario.rows)
 
     return make_job
@@ -263,6 +301,7 @@ def _earlier_histories_fail(seed: int, job: OperatorJob) -> bool:
 
 def _run_undisturbed(job: OperatorJob) -> None:
     """Raise what the operator raises without faults, with its traceback."""
+    job.clear_target()
     harness = OperatorHarness(job.operator("harness", 1), key=job.key)
     harness.drain(job.batch(job.rows), watermark=job.source_watermark_us(len(job.rows)))
 
@@ -275,6 +314,7 @@ def _scenario(seed: int, job: OperatorJob) -> Scenario:
         rows_per_epoch=max(2, len(job.rows) // 4),
         upgrade_at=None,
         is_parquet=False,
+        commits=False,
     )
 
 
@@ -305,6 +345,18 @@ def _make_operator(make: Callable[[], Operator]) -> Operator:
             action="test it with OperatorHarness: epoch, crash and rescale take left= and right=",
         )
     return operator
+
+
+def _check_target(operator: Operator, target: Target | None) -> None:
+    name = type(operator).__name__
+    if has_on_commit(operator, name) and target is None:
+        raise InvalidInputError(
+            "an operator with on_commit needs a target that each history finds empty",
+            object_name=name,
+            expected="target=Target(clear, read, expected)",
+        )
+    if target is not None and not has_on_commit(operator, name):
+        raise InvalidInputError("a target for an operator without on_commit", object_name=name)
 
 
 def _check_rows(rows: Sequence[Row], columns: Sequence[str]) -> None:

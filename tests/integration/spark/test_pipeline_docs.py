@@ -24,6 +24,7 @@ from tests.support.spark.pipelines import read_output
 
 import lakestate as ls
 from lakestate.testing.auctions import AuctionHouse, AuctionKind
+from lakestate.testing.plugin import SurviveFaults
 
 
 @pytest.mark.usefixtures("spark")
@@ -160,7 +161,7 @@ def expected_counts(rows: int) -> dict[int, int]:
 @pytest.mark.usefixtures("spark")
 def test_the_page_on_outputs_of_your_own_runs_and_its_program_runs_twice(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "own-outputs.md").read_text().replace("file:///data", f"file://{tmp_path}")
-    program, test, without_spark = re.findall(
+    program, test, plugin_test, without_spark = re.findall(
         r"```python\n(.*?)```", page.replace("/data", str(tmp_path)), re.DOTALL
     )
     for _ in range(2):
@@ -171,6 +172,10 @@ def test_the_page_on_outputs_of_your_own_runs_and_its_program_runs_twice(tmp_pat
     exec(test, names)
     (tmp_path / "test").mkdir()
     names["test_a_repeated_commit_changes_nothing"](tmp_path / "test")
+    exec(plugin_test, names)
+    (tmp_path / "plugin").mkdir()
+    survive_faults = SurviveFaults("test_no_bid_is_lost_or_counted_twice", seeds=5)
+    names["test_no_bid_is_lost_or_counted_twice"](survive_faults, tmp_path / "plugin")
     exec(without_spark, names)
 
 

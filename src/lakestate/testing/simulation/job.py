@@ -58,6 +58,14 @@ class SimulatedJob(ABC):
     def output(self, rows: Sequence[Row]) -> Sequence[Row] | None:
         """What must have been written after exactly these rows, in any order; None to check nothing."""
 
+    def committed(self, rows: Sequence[Row]) -> Sequence[Row] | None:
+        """What the target of `on_commit` must hold after exactly these rows; None to check nothing."""
+        return None
+
+    def target(self) -> Sequence[Row]:
+        """What the target of `on_commit` holds now."""
+        return ()
+
     def check_consistency(self, state: Mapping[str, Sequence[Row]], visible: Sequence[Row]) -> str | None:
         """How the state of the newest epoch contradicts the output, or None."""
         return None

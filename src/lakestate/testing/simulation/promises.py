@@ -47,6 +47,13 @@ class Promise(Enum):
     OUTPUT_NOT_DELETED = "output that readers see is never deleted"
     UPLOADS_CLOSED = "no upload stays open"
 
+    # Output of operators
+    COMMIT_EXACT = "on_commit gets exactly what the subtasks left"
+    COMMIT_NOT_REPEATED = "no start commits again what was marked as committed before it"
+    COMMITS_IN_ORDER = "an epoch is published after earlier ones are committed"
+    MARKED_IS_COMMITTED = "what is marked as committed is committed"
+    TARGET_EXACT = "a target that compares epochs has every row exactly once"
+
     # Progress
     ERRORS_ARE_OURS = "processes fail only with errors of this package"
     DRIVER_CONTINUES = "the driver that holds the job can continue"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,7 @@ from lakestate.testing.simulation.cluster.scheduler import Actor, SimulationOver
 from lakestate.testing.simulation.cluster.small_limits import separate_runs, small_limits
 from lakestate.testing.simulation.cluster.world import TraceEvent, World
 from lakestate.testing.simulation.faults import CallId, FaultKind, Script
-from lakestate.testing.simulation.job import JobCodeError, SimulatedJob
+from lakestate.testing.simulation.job import JobCodeError, Row, SimulatedJob
 from lakestate.testing.simulation.promises import BrokenPromiseError, Promise
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.scenario import Scenario
@@ -47,7 +47,7 @@ class RunResult:
 
 def user_counts_job(random: Random, scenario: Scenario) -> SimulatedJob:
     """The simulator's own job."""
-    return UserCountsJob(random, scenario.rows)
+    return UserCountsJob(random, scenario.rows, commits=scenario.commits)
 
 
 def run_seed(
@@ -129,6 +129,7 @@ def check_final_state(world: World) -> None:
     if world.counts[REFUSED]:
         # The store lost what it had acknowledged. The job stopped without showing wrong output.
         return
+    _check_target(world, state)
     expected = job.output(job.rows)
     if expected is not None:
         for sink_id in world.outputs:
@@ -140,3 +141,20 @@ def check_final_state(world: World) -> None:
             if wrong:
                 world.fail(Promise.OUTPUT_MATCHES_STATE, f"{sink_id}: {wrong}")
         check_uploads(world)
+
+
+def _check_target(world: World, state: Mapping[str, Sequence[Row]]) -> None:
+    """Check that the target of `on_commit` has everything, once, and of the attempts that counted."""
+    job, waiting = world.job, world.monitor.commits.open_epochs
+    if waiting:
+        world.fail(Promise.TARGET_EXACT, f"epochs {waiting} were never committed")
+    expected = job.committed(job.rows)
+    if expected is None:
+        return
+    found = job.target()
+    difference = row_difference(job, found, expected)
+    if difference:
+        world.fail(Promise.TARGET_EXACT, difference)
+    wrong = job.check_consistency(state, found)
+    if wrong:
+        world.fail(Promise.OUTPUT_MATCHES_STATE, f"the target of on_commit: {wrong}")

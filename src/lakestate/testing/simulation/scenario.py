@@ -82,6 +82,8 @@ class Scenario:
     """While there are faults, drivers sometimes finish all files and stop after an epoch."""
     absorbs: bool = False
     """Epochs write small runs again together with their own rows; otherwise only merges do."""
+    commits: bool = False
+    """The operator has output of its own, which `on_commit` adds to a ledger."""
 
     @staticmethod
     def draw(random: Random) -> Scenario:
@@ -113,6 +115,7 @@ class Scenario:
             small_limits=random.random() < 0.3,
             is_paused=random.random() < 0.3,
             absorbs=random.random() < 0.4,
+            commits=random.random() < 0.4,
         )
 
     def changes_from(self, other: Scenario) -> list[str]:

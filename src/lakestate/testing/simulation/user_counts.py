@@ -7,6 +7,7 @@ them, so that a mix of two attempts shows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -15,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakestate.coordinator.commit import OperatorCommit
 from lakestate.operators.operator import Operator
 from lakestate.tables.contract import Table
 from lakestate.tables.event_time import event_time_us
@@ -23,6 +25,7 @@ from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.migration.migrations import ColumnChanges
 from lakestate.tables.time_key.table import TimeKeyTable
 from lakestate.testing.simulation.job import Row, SimulatedJob
+from lakestate.testing.simulation.ledger import Ledger
 
 USERS = ("ann", "bob", "cy", "dee", "eve")
 RETENTION_S = 8
@@ -111,6 +114,32 @@ class UserCounts(Operator):
                 self.last.insert(row["user"], row["id"])
 
 
+class PostedCounts(UserCounts):
+    """Adds its output to a ledger as well, with `on_commit`."""
+
+    outbox: Any
+
+    def __init__(self, ticket: str, version: int, tables: frozenset[str], ledger: Ledger) -> None:
+        super().__init__(ticket, version, tables)
+        self._ledger = ledger
+        self._posted: list[Row] = []
+
+    def tables(self) -> dict[str, Table]:
+        """The tables of this run, and the one for the commit data."""
+        return {**super().tables(), "outbox": _outbox()}
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: Any) -> Iterator[pa.Table]:
+        """Post what is yielded."""
+        for rows in super().process_batch(batch, ctx):
+            self._posted += rows.to_pylist()
+            self.outbox.set_commit_data(json.dumps(self._posted).encode())
+            yield rows
+
+    def on_commit(self, commit: OperatorCommit) -> None:
+        """Add the rows of an epoch to the ledger."""
+        self._ledger.add(commit)
+
+
 class UserCountsJob(SimulatedJob):
     """`UserCounts` over random rows."""
 
@@ -120,13 +149,16 @@ class UserCountsJob(SimulatedJob):
     yields_at_once = True
     ignored = frozenset(("ticket", "tier"))
 
-    def __init__(self, random: Random, count: int) -> None:
+    def __init__(self, random: Random, count: int, *, commits: bool = False) -> None:
         super().__init__([_row(random, number) for number in range(count)], ["user"], _SCHEMA)
         self._tables = frozenset(name for name in ("recent", "last") if random.random() < 0.4)
+        self._ledger = Ledger() if commits else None
 
     def operator(self, attempt: str, version: int) -> Operator:
         """The operator, with the name of the attempt as its ticket."""
-        return UserCounts(attempt, version, self._tables)
+        if self._ledger is None:
+            return UserCounts(attempt, version, self._tables)
+        return PostedCounts(attempt, version, self._tables, self._ledger)
 
     def state(self, rows: Sequence[Row], watermark_us: int | None) -> dict[str, list[Row]]:
         """All tables, as the second version reads them."""
@@ -145,7 +177,17 @@ class UserCountsJob(SimulatedJob):
             expected["last"] = [
                 {"key": user, "value": row["id"]} for user, row in newest.items() if not row["clears"]
             ]
+        if self._ledger is not None:
+            expected["outbox"] = []
         return expected
+
+    def committed(self, rows: Sequence[Row]) -> list[Row] | None:
+        """The same as the output."""
+        return None if self._ledger is None else self.output(rows)
+
+    def target(self) -> list[dict[str, Any]]:
+        """The rows of the ledger."""
+        return [] if self._ledger is None else self._ledger.rows
 
     def output(self, rows: Sequence[Row]) -> list[Row]:
         """One row for each row, with the count of its user."""
@@ -193,6 +235,11 @@ def _recent() -> TimeKeyTable:
 @cache
 def _last() -> GlobalKeyedTable:
     return GlobalKeyedTable("last", key=str, value=int)
+
+
+@cache
+def _outbox() -> GlobalKeyedTable:
+    return GlobalKeyedTable("outbox", key=str, value=int, two_phase_commit=True)
 
 
 def _row(random: Random, number: int) -> Row:

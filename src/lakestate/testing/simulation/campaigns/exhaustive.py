@@ -27,6 +27,7 @@ SMALL = Scenario(
     tags=0,
     readers=0,
     patience_min=30,
+    commits=True,
 )
 """About three epochs, with compaction and retention. The driver that takes over rescales and upgrades."""
 

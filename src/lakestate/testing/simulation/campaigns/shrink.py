@@ -33,6 +33,7 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"loses_part": False},
     {"small_limits": False},
     {"absorbs": False},
+    {"commits": False},
     {"is_skewed": False},
     {"parallelism": (1,)},
 )

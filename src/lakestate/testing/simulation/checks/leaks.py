@@ -47,7 +47,9 @@ def check_uploads(world: World) -> None:
     sinks = sinks_of(world, Process(world, "janitor", "janitor").direct_client)
     sink_clean_up(sinks, JOB_ID)(newest.manifest)
     # The record of a completed upload may have arrived again: the clean-up of a later epoch removes it.
-    finished = {path for entry in newest.manifest.sinks for path in _finished_paths(entry)}
+    finished = {
+        path for entry in newest.manifest.sinks if entry.sink_id in sinks for path in _finished_paths(entry)
+    }
     for sink_id, sink in sinks.items():
         left = {each.upload.path for each in sink.store.uploads.list_dangling()}
         if FOREIGN not in left:

@@ -17,6 +17,7 @@ from lakestate.protocol.paths import ObjectKind, ObjectName, parse_object_name
 from lakestate.protocol.records import BoundaryRecord, GenerationRecord, TagRecord
 from lakestate.protocol.values import Epoch
 from lakestate.testing.faults import Operation
+from lakestate.testing.simulation.checks.commits import CommitChecks
 from lakestate.testing.simulation.checks.read_back import output_rows, restore_state, row_difference
 from lakestate.testing.simulation.cluster.engine import JOB_ID
 from lakestate.testing.simulation.cluster.process import Process
@@ -70,6 +71,7 @@ class Monitor:
         """The files that a metadata object names. Read once, because objects are immutable."""
         self._visible: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in world.outputs}
         self._awaited_write: tuple[str, int] | None = None
+        self.commits = CommitChecks(world, self._objects)
         for store in (world.state, *world.outputs.values()):
             store.observer = self
         world.monitor = self
@@ -180,7 +182,7 @@ class Monitor:
         if name.kind is ObjectKind.TAG:
             self._tags.pop(name.path, None)
             return
-        self._check_fence("delete", path)
+        self.check_fence("delete", path)
         for epoch in self.retained_epochs():
             if name.path in self.published[epoch].needs:
                 self._world.fail(Promise.NEEDED_NOT_DELETED, f"{path} of {epoch}")
@@ -218,6 +220,7 @@ class Monitor:
         if generation <= self.fence:
             self._world.fail(Promise.GENERATIONS_RISE, f"{generation} after {self.fence}")
         self.fence = generation
+        self.commits.on_claim(generation)
         if self._world.acting is not None:
             self._world.acting.generation = generation
 
@@ -231,9 +234,9 @@ class Monitor:
         if kept < self._world.scenario.keep_epochs and any(epoch < oldest for epoch in self.published):
             self._world.fail(Promise.POLICY_KEPT, f"{kept} from {oldest} on")
         self.oldest = int(oldest)
-        self._check_fence("advance the boundary", path)
+        self.check_fence("advance the boundary", path)
 
-    def _check_fence(self, act: str, path: str) -> None:
+    def check_fence(self, act: str, path: str) -> None:
         """A driver may rely on the fence as of its last call, and on nothing older."""
         acting = self._world.acting
         if acting is None or acting.generation == 0:
@@ -251,7 +254,7 @@ class Monitor:
         record = self._objects.decode_epoch_record(epoch, data)
         if self._fence_at_manifest.get(record.manifest.path, 0) > record.generation:
             self._world.fail(Promise.FENCED_PUBLISHES_NOTHING, f"epoch {epoch} by {record.generation}")
-        self._check_fence("publish", name.path)
+        self.check_fence("publish", name.path)
         if not self._world.state.contains(_PREFIX + record.manifest.path):
             self._world.fail(Promise.REFERENCES_EXIST, f"{record.manifest.path} of epoch {epoch}")
         manifest = self._objects.read_manifest(record)
@@ -259,6 +262,7 @@ class Monitor:
         self._check_sequence(epoch, found)
         self.published[epoch] = found
         self._world.counts["epochs published"] += 1
+        self.commits.on_publish(manifest)
         self.check_restorable(epoch)
 
     def _needs(self, manifest: Manifest) -> Iterator[str]:
@@ -296,6 +300,8 @@ class Monitor:
     def _on_commit_marker(self, name: ObjectName) -> None:
         if name.epoch is not None and name.epoch >= self.oldest and name.epoch not in self.published:
             self._world.fail(Promise.COMMIT_AFTER_PUBLISHING, name.path)
+        if name.epoch is not None:
+            self.commits.on_marker(name.epoch)
 
     def _on_output(self, sink_id: str, path: str, data: bytes, before: bytes | None) -> None:
         """Check new output: every row is expected, and none is duplicated."""
@@ -305,7 +311,7 @@ class Monitor:
             if before != data:
                 self._world.fail(Promise.OUTPUT_IMMUTABLE, path)
             return
-        self._check_fence("commit", path)
+        self.check_fence("commit", path)
         self._visible[sink_id][path] = output_rows(self._world, data)
         newest = self.newest
         offset = 0 if newest is None else newest.offset

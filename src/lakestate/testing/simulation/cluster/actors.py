@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 
+from lakestate.coordinator.commit import Committer, OperatorCommit, OperatorCommitter
 from lakestate.coordinator.compact import compact_stored
 from lakestate.coordinator.epoch_plan import Ending
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
@@ -16,13 +18,15 @@ from lakestate.errors import (
     IncompatibleStateError,
     NotFoundError,
 )
-from lakestate.operators.operator import state_tables
+from lakestate.operators.operator import has_on_commit, state_tables
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import CompletionStatus, Manifest, SubtaskMetadata
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation
+from lakestate.runtime.operator_commit import operator_committer
 from lakestate.runtime.sink_step import sink_clean_up, sink_committer
 from lakestate.tables.contract import CompactedFiles, Table
+from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.checks.monitor import AWAITABLE_WRITES
 from lakestate.testing.simulation.checks.read_back import read_state, row_difference
 from lakestate.testing.simulation.cluster.engine import JOB_ID, SOURCE, Cluster, sinks_of
@@ -68,7 +72,7 @@ class Driver:
             self._backend,
             JOB_ID,
             self._cluster.steps,
-            {sink_id: sink_committer(sink) for sink_id, sink in sinks.items()},
+            {**self._own_committer(), **{sink_id: sink_committer(sink) for sink_id, sink in sinks.items()}},
             timed_sources=(SOURCE,) if world.job.event_time else (),
             settings=DriverSettings(RetentionPolicy(scenario.keep_epochs), scenario.compaction),
             compactor=self._compact,
@@ -136,6 +140,25 @@ class Driver:
         self._world.counts["pauses"] += 1
         self._world.monitor.check_paused(reached)
         return True
+
+    def _own_committer(self) -> dict[str, Committer | OperatorCommitter]:
+        """The operator's `on_commit`, one call of which is one transaction of a remote target."""
+        world, process = self._world, self._process
+        operator = world.job.operator("driver", self._version)
+        if not has_on_commit(operator, world.job.operator_id):
+            return {}
+        on_commit = operator_committer(operator).on_commit
+
+        def transact(commit: OperatorCommit) -> None:
+            world.monitor.check_fence("commit", f"epoch {commit.epoch}")
+            world.monitor.commits.on_call(process, commit)
+            on_commit(commit)
+            world.monitor.commits.on_return(commit.epoch)
+
+        def call(commit: OperatorCommit) -> None:
+            process.call(world.target, Operation.PUT, f"epoch-{commit.epoch}", partial(transact, commit))
+
+        return {world.job.operator_id: OperatorCommitter(call)}
 
     def _compact(
         self, manifest: Manifest, stored: Sequence[SubtaskMetadata], generation: Generation

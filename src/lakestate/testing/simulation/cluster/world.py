@@ -70,6 +70,8 @@ class World:
         self.faults = FaultPlan(seed, scenario.rates, script)
         self.state = SimulatedStore("state", self._now_ms)
         self.outputs = {name: SimulatedStore(name, self._now_ms) for name in SINK_IDS[: scenario.sinks]}
+        self.target = SimulatedStore("target", self._now_ms)
+        """Stands for the target of `on_commit` in calls: it can crash, stall or lose answers like a store."""
         for store in (self.state, *self.outputs.values()):
             store.put(FOREIGN, b"of another job")
         for store in self.outputs.values():
