@@ -275,8 +275,8 @@ def test_a_strange_name_among_the_files_of_a_sink_is_not_taken_for_one(name: str
 
 def test_a_lane_that_no_upload_has_is_refused_at_once() -> None:
     store = open_store(f"memory://{uuid.uuid4().hex}")
-    assert decodes_or_refuses(lambda: claim_lane(store, "file", -(2**63), "attempt")) is None
-    assert decodes_or_refuses(lambda: claim_lane(store, "file", 2**63, "attempt")) is None
+    assert decodes_or_refuses(lambda: claim_lane(store, "file", -(2**63))) is None
+    assert decodes_or_refuses(lambda: claim_lane(store, "file", 2**63)) is None
 
 
 EPOCH_FILES = EpochFiles("job", "0123456789ab", Epoch(3), ())

@@ -227,7 +227,7 @@ def overwrite_names(patch: Patch) -> None:
 
 
 def share_part_numbers(patch: Patch) -> None:
-    patch.setattr(uploads, "claim_lane", lambda store, path, after, attempt: after + 1)
+    patch.setattr(uploads, "claim_lane", lambda store, path, after, names: after + 1)
 
 
 def abort_live_uploads(patch: Patch) -> None:

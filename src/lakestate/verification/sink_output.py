@@ -15,7 +15,7 @@ from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.sinks.files.destination import LocalResumePoint, ResumePoint, UploadResumePoint
 from lakestate.sinks.files.local_output import OPEN_FOLDER, LocalOutput
-from lakestate.sinks.files.names import epoch_begun, original_name, sink_fingerprint
+from lakestate.sinks.files.names import epoch_begun, original_name, original_names, sink_fingerprint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import (
     CompletedUpload,
@@ -96,7 +96,7 @@ class SinkOutput:
 
     def _status(self, token: str) -> DanglingStatus:
         """What clean-up does with output that the newest epoch does not refer to."""
-        open_names = {record.path.rpartition("/")[2] for record in self.open_files}
+        open_names = {name for record in self.open_files for name in original_names(record.path)}
         is_copy = isinstance(self.sink.output, LocalOutput) and original_name(token) in open_names
         return DanglingStatus.COPY if is_copy else DanglingStatus.DEAD
 

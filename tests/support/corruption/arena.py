@@ -119,7 +119,7 @@ class Arena:
             elif path.startswith(".lakestate/uploads/"):
                 token, name = path.split("/")[2:]
                 file, parts = used[token]
-                number = 0 if name == "upload.json" else int(name.removeprefix("part-"))
+                number = 0 if name == "_upload" else int(name.removeprefix("_part-"))
                 names = (file, path)
                 if number == 0:
                     yield Target("upload record", "output", path, names)

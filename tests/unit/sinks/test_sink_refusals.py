@@ -45,10 +45,10 @@ def test_a_partition_that_became_a_link_is_refused_before_it_is_published(
         attempt.writer.write(attempt.batch)
     partition.symlink_to(outside)
     with pytest.raises(InvalidInputError) as refused:
-        attempt.finish(then_stop=True)
+        attempt.finish(finish_files=True)
     assert refused.value.object_name == str(partition)
     partition.unlink()
-    job.run_epoch(then_stop=True)
+    job.run_epoch(finish_files=True)
     assert [file.parent for file in visible_files(root)] == [partition]
     assert list(outside.iterdir()) == []
 

@@ -181,7 +181,7 @@ def test_the_damaged_record_of_an_upload_is_named(tmp_path: Path, damage: Callab
     store = open_store(f"file://{tmp_path}")
     upload = store.uploads.start("a/1")
     part = store.uploads.put_part(upload, 1, b"data")
-    record = hidden_file(tmp_path, "upload.json")
+    record = hidden_file(tmp_path, "_upload")
     record.write_bytes(damage(record.read_bytes()))
     for act in (
         lambda: list(store.uploads.list_dangling()),
@@ -189,7 +189,7 @@ def test_the_damaged_record_of_an_upload_is_named(tmp_path: Path, damage: Callab
         lambda: store.uploads.put_part(upload, 2, b"more"),
         lambda: store.uploads.complete(upload, [part]),
     ):
-        with pytest.raises(CorruptionError, match=r"record of an upload cannot be read: .*upload\.json"):
+        with pytest.raises(CorruptionError, match=r"record of an upload cannot be read: .*_upload"):
             act()
 
 
@@ -202,7 +202,7 @@ def test_a_bit_that_flips_in_a_part_on_disk_is_found_before_the_object_is_visibl
     store = open_store(f"file://{tmp_path}")
     upload = store.uploads.start("object")
     parts = [store.uploads.put_part(upload, number, b"some data") for number in (1, 2)]
-    part = hidden_file(tmp_path, "part-00002")
+    part = hidden_file(tmp_path, "_part-00002")
     with part.open("r+b") as file:
         file.write(b"S")
     with pytest.raises(InvalidInputError, match=r"part 2 of the upload is missing or was replaced: .*object"):

@@ -44,8 +44,8 @@ def test_uploads_that_nothing_refers_to_are_distinguished(job: CorruptionJob) ->
 
 def test_hidden_local_files_that_nothing_refers_to_are_reported(job: CorruptionJob) -> None:
     used = hidden_in_use(job)
-    dead = f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead.parquet"
-    copy = f"{used.name.rpartition('.')[0]}.of-another-attempt"
+    dead = f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead"
+    copy = f"{used.name.partition('~')[0]}~of-another-attempt"
     for name in (dead, copy):
         (used.parent / name).write_bytes(b"x")
     found = {each.token: each.status for each in report_of(job).dangling}
@@ -57,7 +57,7 @@ def test_what_is_said_of_a_hidden_file_that_nothing_refers_to_is_what_clean_up_d
     job: CorruptionJob,
 ) -> None:
     used = hidden_in_use(job)
-    (used.parent / f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead.parquet").write_bytes(b"x")
+    (used.parent / f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead").write_bytes(b"x")
     said = {each.token: each.status for each in report_of(job).dangling}
     manifest = job.backend.load_checkpoint_metadata(JOB)
     [data] = (sink.data for sink in manifest.sinks if sink.sink_id == "local")

@@ -12,9 +12,9 @@ from typing import assert_never
 from lakestate.errors import CorruptionError, OutcomeUnknownError
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.files.lanes import LANES_FOLDER, lane_folder, lane_of
+from lakestate.sinks.files.lanes import LANES_FOLDER, LaneNames, lane_folder, lane_of
 from lakestate.sinks.files.local_output import LocalOutput
-from lakestate.sinks.files.names import epoch_begun, original_name
+from lakestate.sinks.files.names import epoch_begun, original_name, original_names
 from lakestate.sinks.files.pre_commit import CompletedUpload, FilePreCommit, LocalFile, PreCommit, SmallObject
 from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.store import ObjectInfo, ObjectStore
@@ -39,7 +39,7 @@ class FileCommitter:
         """Abort uploads and remove hidden files that no epoch from this one on can refer to."""
         decoded = [PreCommit.decode(data) for data in pre_commits]
         live = frozenset(_live_names(decoded))
-        open_names = frozenset(each.path.rpartition("/")[2] for pre in decoded for each in pre.open)
+        open_names = {name for pre in decoded for each in pre.open for name in original_names(each.path)}
         for fingerprint in sorted({each.fingerprint for each in decoded}):
             if self._store is not None:
                 _clear_store(self._store, fingerprint, epoch, live)
@@ -72,7 +72,7 @@ class FileCommitter:
                     raise
         _check_size(file, info)
         if lane_of(parts[-1].number):
-            _remove_lanes(self._store, file.path)
+            _remove_lanes(self._store, lane_folder(file.path, content.lane_names))
 
     def _put(self, file: FilePreCommit, data: bytes) -> ObjectInfo:
         if self._store is None:
@@ -132,7 +132,7 @@ def _clear_store(
         is_live = bool(live & {(upload.path, upload.token), (upload.path, "")})
         if not is_live and _is_dead(upload.path, fingerprint, epoch):
             store.uploads.abort(upload)
-    live_folders = {lane_folder(path) for path, _ in live}
+    live_folders = {lane_folder(path, names) for path, _ in live for names in LaneNames}
     claims = [info.path for info in store.list(f"{LANES_FOLDER}/")]
     folders = {path: path.rpartition("/")[0] for path in claims}
     dead = [
@@ -147,7 +147,7 @@ def _clear_directory(
     output: LocalOutput,
     fingerprint: str,
     epoch: Epoch,
-    open_names: frozenset[str],
+    open_names: set[str],
     live: frozenset[tuple[str, str]],
 ) -> None:
     """Copies of an open file stay until it is finished: a later epoch may continue any of them."""
@@ -158,6 +158,6 @@ def _clear_directory(
             output.remove(temporary)
 
 
-def _remove_lanes(store: ObjectStore, path: str) -> None:
+def _remove_lanes(store: ObjectStore, folder: str) -> None:
     """The upload is complete, so no attempt needs a lane of it any more."""
-    store.delete_many([info.path for info in store.list(lane_folder(path))])
+    store.delete_many([info.path for info in store.list(folder)])

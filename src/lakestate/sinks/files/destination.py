@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from lakestate.errors import IncompatibleStateError
+from lakestate.sinks.files.lanes import LaneNames
 from lakestate.sinks.files.pre_commit import Content, OpenReference, Part
 from lakestate.sinks.formats.format import BatchBufferingWriter
 
@@ -21,6 +22,8 @@ class UploadResumePoint(msgspec.Struct, frozen=True, tag="upload"):
     token: str | None = None
     lane: int = 0
     parts: tuple[Part, ...] = ()
+    lane_names: LaneNames = LaneNames.FILE
+    """As the version that began the upload names them: it may still have attempts that run."""
 
 
 class LocalResumePoint(msgspec.Struct, frozen=True, tag="local"):

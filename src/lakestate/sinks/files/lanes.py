@@ -8,7 +8,10 @@ create. No other attempt ever uses its part numbers. Numbers may have gaps, so n
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from lakestate.errors import ConflictError, CorruptionError, OutcomeUnknownError
+from lakestate.sinks.files.names import neutral_name
 from lakestate.storage.multipart.parts import PART_NUMBER_MAX
 from lakestate.storage.store import AlreadyExists, ObjectStore
 
@@ -21,6 +24,15 @@ LANES_FOR_ROWS = LANES * 9 // 10
 
 LANES_FOLDER = "_lakestate/lanes"
 """Readers skip names that begin with an underscore."""
+
+
+class LaneNames(StrEnum):
+    """How the folder with the claims of a file's lanes is named."""
+
+    NEUTRAL = "neutral"
+    """So that no reader's pattern matches it."""
+    FILE = "file"
+    """As the file: uploads that an older version began."""
 
 
 def lane_numbers(lane: int) -> range:
@@ -37,24 +49,27 @@ def lane_of(number: int) -> int:
     return (number - 1) // LANE_PARTS
 
 
-def lane_folder(file_name: str) -> str:
+def lane_folder(path: str, names: LaneNames) -> str:
     """Where the claims of a file's lanes are."""
-    return f"{LANES_FOLDER}/{file_name.rpartition('/')[2]}/"
+    name = neutral_name(path) if names is LaneNames.NEUTRAL else path.rpartition("/")[2]
+    return f"{LANES_FOLDER}/{name}/"
 
 
-def claim_lane(store: ObjectStore, path: str, after: int, attempt: str) -> int:
+def claim_lane(store: ObjectStore, path: str, after: int, names: LaneNames = LaneNames.NEUTRAL) -> int:
     """Claim the first free lane after another one. At most one caller ever gets a lane.
 
     >>> from lakestate.storage import open_store
     >>> store = open_store("memory://docs-lanes")
-    >>> [claim_lane(store, "a.parquet", 0, "first"), claim_lane(store, "a.parquet", 0, "second")]
+    >>> [claim_lane(store, "a.parquet", 0), claim_lane(store, "a.parquet", 0)]
     [1, 2]
     """
     if after < 0:
         raise CorruptionError("not a lane of an upload", object_name=path, found=after)
+    folder = lane_folder(path, names)
     for lane in range(after + 1, LANES):
         try:
-            outcome = store.create(f"{lane_folder(path)}{lane:03d}", attempt.encode())
+            # Empty: Polars, which skips no folder, skips objects without content.
+            outcome = store.create(f"{folder}{lane:03d}", b"")
         except OutcomeUnknownError:
             # The lane may be ours or not. An unused lane costs nothing; a shared one costs rows.
             continue

@@ -10,7 +10,7 @@ from lakestate.sinks.files.destination import (
     moved_output_error,
 )
 from lakestate.sinks.files.local_output import HiddenFile, LocalOutput
-from lakestate.sinks.files.names import copy_name
+from lakestate.sinks.files.names import copy_name, hidden_name
 from lakestate.sinks.files.pre_commit import Content, LocalFile
 from lakestate.sinks.formats.format import BatchBufferingWriter
 
@@ -25,15 +25,14 @@ class LocalDestinations:
     def begin(self, path: str) -> Destination:
         """A new file."""
         self._output.require_place(path)
-        temporary = path.rpartition("/")[2]
-        return LocalDestination(self._output, path, self._output.create(temporary))
+        return LocalDestination(self._output, path, self._output.create(hidden_name(path)))
 
     def resume(self, path: str, resume_point: ResumePoint) -> Destination:
         """A file that continues."""
         if isinstance(resume_point, UploadResumePoint):
             raise moved_output_error(path, resume_point, str(self._output.root))
         self._output.require_place(path)
-        copy = copy_name(path.rpartition("/")[2], self._attempt)
+        copy = copy_name(path, self._attempt)
         file = self._output.reopen(resume_point.temporary, resume_point.position, resume_point.crc32, copy)
         in_place = file.path.name == resume_point.temporary
         return LocalDestination(self._output, path, file, copy if in_place else None)

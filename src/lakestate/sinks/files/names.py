@@ -1,7 +1,9 @@
 """Names of output files: unique, never reused, and showing which sink began them in which epoch. Pure.
 
 A name is `{prefix}-{fingerprint}-{epoch}-{subtask}-{id}{suffix}.{format}`. The fingerprint stands for the
-job and the sink, so that clean-up touches nothing that belongs to another one.
+job and the sink, so that clean-up touches nothing that belongs to another one. Until a file is visible,
+whatever belongs to it has a neutral name: readers find files by patterns of prefixes and extensions, and
+many of them look into hidden folders too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from lakestate.errors import InvalidInputError
 from lakestate.protocol.values import EPOCH_MAX, Epoch, TaskInfo
 from lakestate.tables.hashing.routing import routing_keys
 
+_ORIGIN = re.compile(r".*-([0-9a-f]{12}-[0-9]{10}-[0-9]{5})-")
+_HIDDEN = "_open-"
 _AFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -69,18 +73,45 @@ class FileNaming:
         return f"{stem}{self.suffix}.{self.extension}"
 
 
-def copy_name(name: str, attempt: str) -> str:
-    """The hidden name under which an attempt continues a file that it cannot append to.
+def neutral_name(path: str) -> str:
+    """The name of a file without its extension, or anything else that a pattern could ask for.
 
-    >>> original_name(copy_name("part-f00.parquet", "a1"))
-    'part-f00.parquet'
+    >>> neutral_name("country=DE/part-0123456789ab-0000000007-00003-f00.parquet")
+    '0123456789ab-0000000007-00003-79bab8b4931ac31c'
     """
-    return f"{name}.{attempt}"
+    name = path.rpartition("/")[2]
+    digest = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+    origin = _ORIGIN.match(name)
+    return digest if origin is None else f"{origin[1]}-{digest}"
+
+
+def hidden_name(path: str) -> str:
+    """The name under which a file grows in a local directory.
+
+    It has no dot, so no pattern with an extension matches it. It begins with an underscore, which readers
+    that skip hidden names skip, and with which no prefix begins.
+    """
+    return f"{_HIDDEN}{neutral_name(path)}"
+
+
+def copy_name(path: str, attempt: str) -> str:
+    """The hidden name under which an attempt continues a file that it cannot append to."""
+    return f"{hidden_name(path)}~{attempt}"
 
 
 def original_name(hidden: str) -> str:
-    """The name of the file that a hidden name is a copy of, if it is one."""
-    return hidden.rpartition(".")[0]
+    """The hidden name that a copy was made of; empty if it is not the name of a copy.
+
+    >>> original_name(copy_name("part-f00.parquet", "a1")) == hidden_name("part-f00.parquet")
+    True
+    """
+    # Files that an older version began have the names that they are going to have.
+    return hidden.rpartition("~" if hidden.startswith(_HIDDEN) else ".")[0]
+
+
+def original_names(path: str) -> tuple[str, str]:
+    """The hidden names of a file before any copy: as it is named now, and as older versions named it."""
+    return hidden_name(path), path.rpartition("/")[2]
 
 
 def epoch_begun(name: str, fingerprint: str) -> Epoch | None:
@@ -89,7 +120,7 @@ def epoch_begun(name: str, fingerprint: str) -> Epoch | None:
     >>> epoch_begun("country=DE/part-0123456789ab-0000000007-00003-f00.parquet", "0123456789ab")
     Epoch(7)
     """
-    found = re.search(rf"-{re.escape(fingerprint)}-([0-9]{{10}})-[0-9]{{5}}-[^/]*$", name)
+    found = re.search(rf"(?:^|[-/]){re.escape(fingerprint)}-([0-9]{{10}})-[0-9]{{5}}-[^/]*$", name)
     number = 0 if found is None else int(found[1])
     return Epoch(number) if 1 <= number <= EPOCH_MAX else None
 

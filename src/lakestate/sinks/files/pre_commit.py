@@ -10,6 +10,7 @@ import msgspec
 
 from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
+from lakestate.sinks.files.lanes import LaneNames
 from lakestate.sinks.formats.statistics import FileStatistics
 from lakestate.storage.store import UploadedPart, UploadId
 
@@ -37,6 +38,7 @@ class CompletedUpload(msgspec.Struct, frozen=True, tag="upload"):
 
     token: str
     parts: tuple[Part, ...]
+    lane_names: LaneNames = LaneNames.FILE
 
     def upload(self, path: str) -> UploadId:
         """The upload of the file at a path."""

@@ -149,7 +149,7 @@ class FileSink(FileSinkSettings, Sink):
         """Where one attempt's bytes go."""
         if self._local_output is not None:
             return LocalDestinations(self._local_output, attempt)
-        return UploadDestinations(self.store, size_bytes(self.part_bytes), self.upload_threads, attempt)
+        return UploadDestinations(self.store, size_bytes(self.part_bytes), self.upload_threads)
 
     @cached_property
     def store(self) -> ObjectStore:

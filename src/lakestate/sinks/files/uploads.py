@@ -19,7 +19,7 @@ from lakestate.sinks.files.destination import (
     UploadResumePoint,
     moved_output_error,
 )
-from lakestate.sinks.files.lanes import LANES_FOR_ROWS, claim_lane, lane_numbers
+from lakestate.sinks.files.lanes import LANES_FOR_ROWS, LaneNames, claim_lane, lane_numbers
 from lakestate.sinks.files.pre_commit import CompletedUpload, Content, Part, SmallObject
 from lakestate.sinks.formats.format import BatchBufferingWriter
 from lakestate.storage.store import ObjectStore, UploadedPart, UploadId
@@ -63,18 +63,17 @@ class PartPool:
 
 
 class UploadDestinations:
-    """The uploads of one subtask in one epoch. `attempt` tells this attempt from every other."""
+    """The uploads of one subtask in one epoch."""
 
-    def __init__(self, store: ObjectStore, part_bytes: int, threads: int, attempt: str) -> None:
+    def __init__(self, store: ObjectStore, part_bytes: int, threads: int) -> None:
         self.store = store
         self.part_bytes = max(part_bytes, store.uploads.part_bytes_min)
-        self.attempt = attempt
         self.pool = PartPool(threads)
         self._inline_bytes_left = INLINE_TOTAL_BYTES_MAX
 
     def begin(self, path: str) -> Destination:
         """A new file. Nothing is stored before its first part is full."""
-        return FileUpload(self, path, UploadResumePoint(), begun_here=True)
+        return FileUpload(self, path, UploadResumePoint(lane_names=LaneNames.NEUTRAL), begun_here=True)
 
     def resume(self, path: str, resume_point: ResumePoint) -> Destination:
         """A file that continues."""
@@ -106,6 +105,7 @@ class FileUpload:
         self._parts = list(resume_point.parts)
         self._pending: list[Future[UploadedPart]] = []
         self._lane = resume_point.lane
+        self._lane_names = resume_point.lane_names
         # No other attempt knows an upload that this attempt began: its first lane is ours.
         self._numbers = iter(lane_numbers(0) if begun_here else ())
         self._size = sum(part.size_bytes for part in resume_point.parts)
@@ -135,7 +135,7 @@ class FileUpload:
         """Wait for the parts."""
         self._settle()
         token = None if self._upload is None else self._upload.token
-        return UploadResumePoint(token, self._lane, tuple(self._parts))
+        return UploadResumePoint(token, self._lane, tuple(self._parts), self._lane_names)
 
     def complete(self) -> Content:
         """Wait for the parts of a file that is finished."""
@@ -143,7 +143,7 @@ class FileUpload:
             return SmallObject(self._inline)
         self._settle()
         assert self._upload is not None, "a finished file has at least its footer"
-        return CompletedUpload(self._upload.token, tuple(self._parts))
+        return CompletedUpload(self._upload.token, tuple(self._parts), self._lane_names)
 
     def must_roll(self) -> bool:
         """True if few lanes are left."""
@@ -167,7 +167,7 @@ class FileUpload:
     def _next_number(self) -> int:
         number = next(self._numbers, None)
         if number is None:
-            self._lane = claim_lane(self._uploads.store, self._path, self._lane, self._uploads.attempt)
+            self._lane = claim_lane(self._uploads.store, self._path, self._lane, self._lane_names)
             self._numbers = iter(lane_numbers(self._lane))
             number = next(self._numbers)
         return number

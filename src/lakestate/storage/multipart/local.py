@@ -1,13 +1,12 @@
 """Multipart uploads on local files: a folder of part files, and one atomic rename at completion.
 
-An upload is the folder `.lakestate/uploads/{token}/` with the file `upload.json`, which names the
-object, and one file per part. The folder appears and disappears in one step.
+An upload is the folder `.lakestate/uploads/{token}/` with a record, which names the object, and one
+file per part. The folder appears and disappears in one step.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import time
 import uuid
 from contextlib import suppress
@@ -22,7 +21,11 @@ from lakestate.storage.multipart.parts import (
     content_receipt,
     decode_upload_record,
     encode_upload_record,
+    is_token,
     missing_upload_error,
+    new_token,
+    part_stem,
+    record_name,
     require_completed_object,
     require_part_number,
 )
@@ -35,9 +38,6 @@ if TYPE_CHECKING:
 
     from lakestate.storage.local.file_tree import FileTree, TemporaryFile
 
-_TOKEN = re.compile(r"[0-9a-f]{32}")
-_PART = re.compile(r"part-(\d{5})")
-_RECORD = "upload.json"
 _CHUNK_BYTES = 1 << 20
 
 
@@ -53,16 +53,17 @@ class LocalUploads:
     def start(self, path: str) -> UploadId:
         """Start an upload. It is durable when this returns."""
         require_path(path)
-        upload = UploadId(path, uuid.uuid4().hex)
+        upload = UploadId(path, new_token(uuid.uuid4().hex))
         record = encode_upload_record(path, time.time_ns() // 1_000_000)
+        folder = self._files.uploads / upload.token
         with translate_write_errors(self._name(upload)):
-            self._files.publish_folder(self._files.uploads / upload.token, {_RECORD: record})
+            self._files.publish_folder(folder, {record_name(upload.token): record})
         return upload
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
         """Store one part. It is durable when this returns."""
         folder = self._folder(upload)
-        target = _part_file(folder, require_part_number(number))
+        target = _part_file(folder, upload, require_part_number(number))
         with translate_write_errors(self._name(upload)), self._files.temporary() as file:
             file.append(data)
             file.sync()
@@ -78,8 +79,8 @@ class LocalUploads:
         """The finished parts, by number."""
         folder = self._folder(upload)
         with translate_read_errors(self._name(upload)):
-            names = sorted(file.name for file in folder.iterdir() if _PART.fullmatch(file.name))
-            return tuple(_part(folder / name) for name in names)
+            files = sorted(folder.glob(f"{part_stem(upload.token)}[0-9][0-9][0-9][0-9][0-9]"))
+            return tuple(map(_part, files))
 
     def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
         """Join the parts into the object."""
@@ -121,7 +122,7 @@ class LocalUploads:
 
     def _append_part(self, file: TemporaryFile, folder: Path, upload: UploadId, part: UploadedPart) -> None:
         try:
-            with open_file(_part_file(folder, part.number)) as reader:
+            with open_file(_part_file(folder, upload, part.number)) as reader:
                 if os.fstat(reader.fileno()).st_size != part.size_bytes:
                     raise changed_part_error(self._name(upload), part)
                 if content_receipt(_copy_chunks(file, reader)) != part.token:
@@ -140,7 +141,7 @@ class LocalUploads:
 
     def _folder(self, upload: UploadId) -> Path:
         require_path(upload.path)
-        if not _TOKEN.fullmatch(upload.token):
+        if not is_token(upload.token):
             raise InvalidInputError("not an upload of local files", object_name=self._name(upload))
         dangling = self._find_upload(upload.token)
         if dangling is None or dangling.upload != upload:
@@ -148,7 +149,7 @@ class LocalUploads:
         return self._files.uploads / upload.token
 
     def _find_upload(self, token: str) -> DanglingUpload | None:
-        record = self._files.uploads / token / _RECORD
+        record = self._files.uploads / token / record_name(token)
         try:
             data = record.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -162,7 +163,7 @@ class LocalUploads:
 def _part(file: Path) -> UploadedPart:
     with open_file(file) as reader:
         size = os.fstat(reader.fileno()).st_size
-        return UploadedPart(int(file.name.removeprefix("part-")), size, content_receipt(_chunks(reader)))
+        return UploadedPart(int(file.name[-5:]), size, content_receipt(_chunks(reader)))
 
 
 def _chunks(reader: IO[bytes]) -> Iterator[bytes]:
@@ -177,8 +178,8 @@ def _copy_chunks(file: TemporaryFile, reader: IO[bytes]) -> Iterator[bytes]:
         yield chunk
 
 
-def _part_file(folder: Path, number: int) -> Path:
-    return folder / f"part-{number:05d}"
+def _part_file(folder: Path, upload: UploadId, number: int) -> Path:
+    return folder / f"{part_stem(upload.token)}{number:05d}"
 
 
 def _order(dangling: DanglingUpload) -> tuple[str, int, str]:

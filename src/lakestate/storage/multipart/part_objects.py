@@ -8,7 +8,6 @@ to huge files.
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import TYPE_CHECKING, Protocol
 
 from lakestate.ambient import Ambient, SystemAmbient
@@ -20,7 +19,11 @@ from lakestate.storage.multipart.parts import (
     decode_upload_record,
     encode_upload_record,
     is_made_of,
+    is_token,
     missing_upload_error,
+    new_token,
+    part_stem,
+    record_name,
     require_completed_object,
     require_part_number,
 )
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _UPLOADS = f"{RESERVED}/uploads/"
-_RECORD = "upload.json"
-_TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
 class PartClient(Protocol):
@@ -75,10 +76,10 @@ class PartObjectUploads:
 
     def start(self, path: str) -> UploadId:
         """Start an upload."""
-        token = hashlib.blake2b(self._ambient.new_id().encode(), digest_size=16).hexdigest()
-        upload = UploadId(require_path(path), token)
+        unique = hashlib.blake2b(self._ambient.new_id().encode(), digest_size=16).hexdigest()
+        upload = UploadId(require_path(path), new_token(unique))
         record = encode_upload_record(path, self._ambient.now_ms())
-        self._client.put(_folder(upload) + _RECORD, record)
+        self._client.put(_record_path(upload.token), record)
         return upload
 
     def put_part(self, upload: UploadId, number: int, data: Data) -> UploadedPart:
@@ -97,7 +98,7 @@ class PartObjectUploads:
     def list_parts(self, upload: UploadId) -> tuple[UploadedPart, ...]:
         """The finished parts, by number."""
         self._check_open(upload)
-        found = [info.path for info in self._client.list(_folder(upload) + "part-")]
+        found = [info.path for info in self._client.list(_folder(upload) + part_stem(upload.token))]
         return tuple(map_in_parallel(self._describe_part, found))
 
     def complete(self, upload: UploadId, parts: Sequence[UploadedPart]) -> ObjectInfo:
@@ -118,7 +119,7 @@ class PartObjectUploads:
     def abort(self, upload: UploadId) -> None:
         """Remove the parts, then the record: until then the upload can still be found."""
         _check_upload_id(upload, self._client.name(upload.path))
-        record = _folder(upload) + _RECORD
+        record = _record_path(upload.token)
         paths = [info.path for info in self._client.list(_folder(upload)) if info.path != record]
         self._client.delete(paths)
         self._client.delete([record])
@@ -126,8 +127,9 @@ class PartObjectUploads:
     def list_dangling(self, prefix: str = "") -> Iterator[DanglingUpload]:
         """The uploads that were neither completed nor aborted, in order of path."""
         require_prefix(prefix)
-        records = [info.path for info in self._client.list(_UPLOADS) if info.path.endswith("/" + _RECORD)]
-        found = filter(None, map_in_parallel(self._find_upload, [path.split("/")[-2] for path in records]))
+        paths = (info.path for info in self._client.list(_UPLOADS))
+        tokens = [path.split("/")[-2] for path in paths if path == _record_path(path.split("/")[-2])]
+        found = filter(None, map_in_parallel(self._find_upload, tokens))
         matching = [each for each in found if each.upload.path.startswith(prefix)]
         return iter(sorted(matching, key=lambda each: (each.upload.path, each.started_ms)))
 
@@ -163,7 +165,7 @@ class PartObjectUploads:
             raise missing_upload_error(self._client.name(upload.path))
 
     def _find_upload(self, token: str) -> DanglingUpload | None:
-        path = f"{_UPLOADS}{token}/{_RECORD}"
+        path = _record_path(token)
         try:
             record = self._client.get(path).data
         except NotFoundError:
@@ -179,7 +181,7 @@ class PartObjectUploads:
 
 def _check_upload_id(upload: UploadId, object_name: str) -> None:
     require_path(upload.path)
-    if not _TOKEN.fullmatch(upload.token):
+    if not is_token(upload.token):
         raise InvalidInputError("not an upload of this store", object_name=object_name)
 
 
@@ -188,4 +190,8 @@ def _folder(upload: UploadId) -> str:
 
 
 def _part_path(upload: UploadId, number: int) -> str:
-    return f"{_folder(upload)}part-{number:05d}"
+    return f"{_folder(upload)}{part_stem(upload.token)}{number:05d}"
+
+
+def _record_path(token: str) -> str:
+    return f"{_UPLOADS}{token}/{record_name(token)}"

@@ -5,6 +5,7 @@ Pure: facts in, a value or an error out.
 
 from __future__ import annotations
 
+import re
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from lakestate.storage.store import Data, ObjectInfo, UploadedPart
 
+_TOKEN = re.compile(r"u?[0-9a-f]{32}")
+
 PART_NUMBER_MAX = 10_000
 """The limit of S3, applied everywhere so that a job can move between stores."""
 
@@ -29,6 +32,30 @@ def require_part_number(number: int) -> int:
     if not 1 <= number <= PART_NUMBER_MAX:
         raise InvalidInputError("not a part number", found=number, expected=f"1 to {PART_NUMBER_MAX}")
     return number
+
+
+def new_token(unique: str) -> str:
+    """The token of a new upload that is kept as files or objects.
+
+    >>> new_token("4f1c0b6ee9a34d3f8d2f7a5c1b0e9d8c")
+    'u4f1c0b6ee9a34d3f8d2f7a5c1b0e9d8c'
+    """
+    return f"u{unique}"
+
+
+def is_token(token: str) -> bool:
+    """Whether it is a token of such an upload, of this version or of an older one."""
+    return _TOKEN.fullmatch(token) is not None
+
+
+def record_name(token: str) -> str:
+    """The name of an upload's record. Readers' patterns find no name here; they found those of old."""
+    return "_upload" if token.startswith("u") else "upload.json"
+
+
+def part_stem(token: str) -> str:
+    """What the names of an upload's parts begin with; the number follows."""
+    return "_part-" if token.startswith("u") else "part-"
 
 
 def check_parts(object_name: str, parts: Sequence[UploadedPart]) -> None:
