@@ -13,6 +13,8 @@ import lakestate as ls
 from lakestate.coordinator.job_driver import DriverSettings
 from lakestate.testing import OperatorHarness
 
+pytestmark = pytest.mark.usefixtures("separate_runs")
+
 POLICY = ls.CompactionPolicy(files_min=3, files_max=50)
 
 

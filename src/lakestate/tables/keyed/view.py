@@ -142,7 +142,8 @@ class KeyedView(ScannedView):
         if not self._written:
             return
         run = merge_runs(self._written, self._layout)
-        run = merge_runs([run, *checkpointer.absorb(len(run), self._stored)], self._layout)
+        absorbed = [run for _, run in checkpointer.absorb(len(run), self._stored)]
+        run = merge_runs([run, *absorbed], self._layout)
         if not checkpointer.carries_files and run.removed is not None:
             # There is nothing older to hide, so a removed key leaves no trace.
             run = _filter_run(run, ~run.removed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import replace
+from itertools import takewhile
 
 import pyarrow as pa
 
@@ -29,25 +30,29 @@ class RunCheckpointer:
         self._context = context
         self._writes: list[tuple[Run, Future[FileRef]]] = []
 
-    def absorb(self, row_count: int, stored: RunSet) -> list[Run]:
+    def absorb(self, row_count: int, stored: RunSet) -> list[tuple[FileRef, Run]]:
         """The newest runs, newest first, to be written again together with so many new rows.
 
         They are carried no further. A run that would have to be fetched, or migrated, stays.
         """
-        config = self._layout.config
-        runs: list[Run] = []
         files = self._carried.files
-        for file in files[: absorbed_runs(row_count, [(each.row_count, each.size_bytes) for each in files])]:
-            is_current = (file.state_version, file.schema_fingerprint) == (
-                config.state_version,
-                config.schema_fingerprint,
-            )
-            run = stored.find_run(file) if is_current else None
+        small = files[: absorbed_runs(row_count, [(each.row_count, each.size_bytes) for each in files])]
+        taken: list[tuple[FileRef, Run]] = []
+        for file in takewhile(self._can_absorb, small):
+            run = stored.find_run(file)
             if run is None:
                 break
-            runs.append(run)
-        self._carried = replace(self._carried, files=files[len(runs) :])
-        return runs
+            taken.append((file, run))
+        self._carried = replace(self._carried, files=files[len(taken) :])
+        return taken
+
+    def _can_absorb(self, file: FileRef) -> bool:
+        """True of a file whose rows are as this table declares them."""
+        config = self._layout.config
+        return (file.state_version, file.schema_fingerprint) == (
+            config.state_version,
+            config.schema_fingerprint,
+        )
 
     @property
     def carries_files(self) -> bool:

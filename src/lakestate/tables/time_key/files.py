@@ -93,6 +93,9 @@ class TimeKeyCheckpointer(RunCheckpointer):
         """Carry no row before a time."""
         self._carried = expire_files(self._carried, before_us)
 
+    def _can_absorb(self, file: FileRef) -> bool:
+        return not is_deletes(file) and super()._can_absorb(file)
+
     def delete_keys(self, deleted: Run) -> None:
         """Start storing deleted keys, unless nothing is carried that they hide. Call it before `insert_data`.
 

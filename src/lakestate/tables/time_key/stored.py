@@ -11,6 +11,7 @@ from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.rescale import clip_files
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
+from lakestate.tables.runs.checkpointer import RunCheckpointer
 from lakestate.tables.runs.files import Upgrade
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.lookup import ABSENT, Query, positions
@@ -25,7 +26,7 @@ from lakestate.tables.time_key.deletes import (
     may_hide,
     rows_and_deletes,
 )
-from lakestate.tables.time_key.runs import TimeSpan, matches
+from lakestate.tables.time_key.runs import TimeSpan, matches, rows_within
 
 NOTHING = np.empty(0, dtype=np.int64)
 
@@ -62,6 +63,16 @@ class StoredRows:
     def run(self, file: FileRef) -> Run:
         """The rows of a file, dead ones included."""
         return self._rows.run(file)
+
+    def absorb_into(self, checkpointer: RunCheckpointer, row_count: int) -> list[Run]:
+        """The live rows of small files, to be written again together with so many new rows.
+
+        None if keys were deleted in this epoch: their deletes come before the rows of the epoch.
+        """
+        if self._deleted:
+            return []
+        taken = checkpointer.absorb(row_count, self._rows)
+        return [rows_within(run, TimeSpan().since(file.valid_from_us)) for file, run in taken]
 
     def delete(self, deleted: Run) -> None:
         """Hide the rows of some keys."""

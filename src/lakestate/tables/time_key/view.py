@@ -193,7 +193,8 @@ class TimeKeyView(ScannedView):
             checkpointer.delete_keys(deleted)
         span = self._span(None, None).since(checkpointer.retained_from_us)
         live = [rows_within(run, span) for run in self._unsorted_runs()]
-        if any(len(run) for run in live):
+        if row_count := sum(map(len, live)):
+            live += self._stored.absorb_into(checkpointer, row_count)
             checkpointer.insert_data(merge_time_runs(live, self._layout).rows)
 
     def begin_next_epoch(self, files: TableFiles, context: TableContext) -> None:

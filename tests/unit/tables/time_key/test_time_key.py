@@ -16,6 +16,8 @@ from lakestate.storage.cache.run_cache import RunCache
 from lakestate.tables.migration.migrations import ArrowMigration
 from lakestate.tables.time_key.table import TimeKeyTable
 
+pytestmark = pytest.mark.usefixtures("separate_runs")
+
 if TYPE_CHECKING:
     from pathlib import Path
 

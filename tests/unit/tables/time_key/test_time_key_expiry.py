@@ -20,6 +20,8 @@ from lakestate.tables.time_key.files import merge_files, swap_in_live_files
 from lakestate.tables.time_key.runs import TimeSpan, merge_time_runs, merge_time_slices, rows_within
 from lakestate.tables.time_key.table import TimeKeyTable
 
+pytestmark = pytest.mark.usefixtures("separate_runs")
+
 if TYPE_CHECKING:
     pass
 
