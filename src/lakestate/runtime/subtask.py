@@ -7,7 +7,7 @@ and the simulator all run it; it knows none of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -32,6 +32,8 @@ class StagePlan:
     name: str
     parallelism: int
     links: tuple[ChainLink, ...]
+    dropped_tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Stored tables whose state the job gives up, by step."""
 
 
 @dataclass(slots=True)
@@ -119,7 +121,8 @@ class SubtaskRun:
             step.tables(),
             self._backend,
             plan.parent,
-            # Whether a step may be new was decided when the job started.
+            # What is dropped, and whether a step may be new, was decided when the job started.
+            drop=self._stage.dropped_tables.get(step.step_id, ()),
             allow_new_operator=True,
             processing_time_us=plan.processing_time_us,
             shipped=plan.stored.get(step.step_id),

@@ -28,6 +28,7 @@ from lakestate.spark.checkpoint.directory import SparkDirectory
 from lakestate.spark.execution.compactor import SparkCompactor
 from lakestate.spark.execution.compile import CompiledPipeline, compile_pipeline
 from lakestate.spark.graph.checks import check_names, check_stored, check_types, tables_of
+from lakestate.spark.graph.dropped import Dropped, resolve_dropped
 from lakestate.spark.graph.nodes import (
     ApplyNode,
     ConnectNode,
@@ -204,7 +205,8 @@ class Pipeline:
         """Check the pipeline, take over the job, and continue after its newest epoch.
 
         `trigger` is Spark's: `{"processingTime": "10 seconds"}`, `{"availableNow": True}` or
-        `{"once": True}`. `drop` names stored operators and sinks whose state you give up.
+        `{"once": True}`. `drop` names stored state that you give up: operators and sinks that are no
+        longer in the pipeline, and tables that an operator no longer declares, as "operator.table".
         `spark_checkpoint` is a local directory in which Spark keeps its own logs while the query
         runs. They are a cache, rebuilt at every start. A job that was stopped with `drain=True` is finished,
         and starts again only with `reopen`: it continues with the state that its operators left.
@@ -220,8 +222,8 @@ class Pipeline:
         newest = self._backend.newest_checkpoint(self._job_id)
         if not reopen:
             refuse_finished_before_claim(newest, self._backend.objects(self._job_id))
-        self._check_stored(newest, drop)
-        pipeline = compile_pipeline(self._graph, schemas, self._parallelism, self._backend)
+        dropped = self._check_stored(newest, drop)
+        pipeline = compile_pipeline(self._graph, schemas, self._parallelism, self._backend, dropped.tables)
         check_speculation(session, pipeline)
         driver = self._driver(pipeline, listeners)
         directory = SparkDirectory(None if spark_checkpoint is None else Path(spark_checkpoint), self._job_id)
@@ -262,9 +264,10 @@ class Pipeline:
         tables = {node.step_id: tables_of(node) for node in self._graph.steps}
         return None if policy is None else SparkCompactor(schemas, self._backend, policy, tables)
 
-    def _check_stored(self, manifest: Manifest | None, drop: Collection[str]) -> None:
-        if manifest is not None:
-            check_stored(self._graph, manifest, self._backend.objects(self._job_id), drop)
+    def _check_stored(self, manifest: Manifest | None, drop: Collection[str]) -> Dropped:
+        if manifest is None:
+            return resolve_dropped(drop, {}, {}, f"job {self._job_id}, which has no epoch,")
+        return check_stored(self._graph, manifest, self._backend.objects(self._job_id), drop)
 
 
 def _require_trigger(trigger: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lakestate.errors import IncompatibleStateError
+from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.compatibility import Incompatible
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, TableFiles
@@ -102,6 +102,14 @@ def check_compatible(table: Table, stored: TableConfig, where: str) -> None:
 def _check_all_declared(
     configs: Mapping[str, TableConfig], tables: Sequence[Table], drop: Collection[str], where: str
 ) -> None:
+    kept = sorted({table.name for table in tables}.intersection(drop))
+    if kept:
+        raise InvalidInputError(
+            "tables to drop are still declared",
+            object_name=where,
+            found=", ".join(kept),
+            action="remove their declarations, or remove them from drop",
+        )
     forgotten = sorted(configs.keys() - {table.name for table in tables} - set(drop))
     if forgotten:
         raise IncompatibleStateError(

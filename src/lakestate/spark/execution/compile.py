@@ -53,9 +53,16 @@ class CompiledPipeline:
 
 
 def compile_pipeline(
-    graph: Graph, schemas: Schemas, parallelism: int, backend: StateBackend
+    graph: Graph,
+    schemas: Schemas,
+    parallelism: int,
+    backend: StateBackend,
+    dropped_tables: Mapping[str, tuple[str, ...]],
 ) -> CompiledPipeline:
-    """Cut a checked graph into stages and pickle their code."""
+    """Cut a checked graph into stages and pickle their code.
+
+    `dropped_tables` are stored tables of steps that are not restored any more.
+    """
     # The driver merges and collects the files of these tables, too.
     register_declared(table for node in graph.steps for table in tables_of(node))
     stages = stages_of(graph)
@@ -63,7 +70,7 @@ def compile_pipeline(
         graph,
         schemas,
         parallelism,
-        tuple(_compile_stage(stage, schemas, parallelism, backend) for stage in stages),
+        tuple(_compile_stage(stage, schemas, parallelism, backend, dropped_tables) for stage in stages),
         frozenset(forks_of(graph, stages)),
     )
 
@@ -95,7 +102,13 @@ def _as_struct(source: SourceNode, sources: list[SourceNode]) -> DataFrame:
     return source.frame.select(*columns)
 
 
-def _compile_stage(stage: Stage, schemas: Schemas, parallelism: int, backend: StateBackend) -> CompiledStage:
+def _compile_stage(
+    stage: Stage,
+    schemas: Schemas,
+    parallelism: int,
+    backend: StateBackend,
+    dropped_tables: Mapping[str, tuple[str, ...]],
+) -> CompiledStage:
     links = tuple(
         ChainLink(_step(node, schemas), stage.parent_number(node), exported=node in stage.exported)
         for node in stage.steps
@@ -110,7 +123,7 @@ def _compile_stage(stage: Stage, schemas: Schemas, parallelism: int, backend: St
     ]
     return CompiledStage(
         stage,
-        StageCode.of(StagePlan(stage.name, parallelism, links), backend),
+        StageCode.of(StagePlan(stage.name, parallelism, links, dropped_tables), backend),
         ("left", "right") if isinstance(stage.origin, ConnectNode) else ("",),
         exports,
         StructType([*fields, StructField(REPORT, BinaryType())]),

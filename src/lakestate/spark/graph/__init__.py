@@ -4,6 +4,7 @@ Nothing here runs. May import everything below `spark`, and no other folder of i
 """
 
 from lakestate.spark.graph.checks import check_names, check_stored, check_types, event_time_of, tables_of
+from lakestate.spark.graph.dropped import Dropped, resolve_dropped
 from lakestate.spark.graph.nodes import (
     ApplyNode,
     ConnectNode,
@@ -26,6 +27,7 @@ from lakestate.spark.graph.stages import Stage, forks_of, stages_of
 __all__ = [
     "ApplyNode",
     "ConnectNode",
+    "Dropped",
     "Graph",
     "KeyByNode",
     "KeyColumn",
@@ -47,6 +49,7 @@ __all__ = [
     "event_time_of",
     "forks_of",
     "micros_sql",
+    "resolve_dropped",
     "shuffle_expressions",
     "spark_ddl",
     "stages_of",

@@ -8,9 +8,10 @@ from typing import Any
 from lakestate.errors import IncompatibleStateError, InvalidInputError, NotFoundError
 from lakestate.job.objects import JobObjects
 from lakestate.operators.operator import TwoInputOperator, has_on_commit, state_tables
-from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.metadata import Manifest, TableConfig
 from lakestate.protocol.names import did_you_mean, require_name
 from lakestate.spark.graph.column_names import unknown_column_error
+from lakestate.spark.graph.dropped import Dropped, resolve_dropped
 from lakestate.spark.graph.nodes import ApplyNode, ConnectNode, Graph, SinkNode, SourceNode, ancestors_of
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.tables.arrow.schema import columns_of
@@ -54,26 +55,44 @@ def check_types(graph: Graph, schemas: Schemas) -> None:
             node.sink.check(schemas.arrow(node.parent), event_time_of(node, schemas))
 
 
-def check_stored(graph: Graph, manifest: Manifest, objects: JobObjects, dropped: Collection[str]) -> None:
-    """Check that every stored table can be read with what is declared now."""
+def check_stored(graph: Graph, manifest: Manifest, objects: JobObjects, drop: Collection[str]) -> Dropped:
+    """Check that every stored table can be read with what is declared now. Returns what is dropped."""
     _check_stored_sources(graph, manifest)
+    where = f"epoch {manifest.epoch} of job {manifest.job_id}"
     declared = {node.step_id: tables_of(node) for node in graph.steps}
-    forgotten = sorted(
-        entry.operator_id for entry in manifest.operators if entry.operator_id not in {*declared, *dropped}
+    stored = _stored_declarations(manifest, objects, declared.keys())
+    dropped = resolve_dropped(
+        drop,
+        {step: [config.name for config in configs] for step, configs in stored.items()},
+        {step: [table.name for table in tables] for step, tables in declared.items()},
+        where,
     )
+    forgotten = sorted(stored.keys() - declared.keys() - dropped.operators)
     if forgotten:
         raise IncompatibleStateError(
             "stored operators are no longer in the pipeline",
-            object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
+            object_name=where,
             found=", ".join(forgotten),
             expected=", ".join(sorted(declared)),
             action=f"put them back, or give up their state with drop={forgotten}",
         )
-    for entry in manifest.operators:
-        if entry.operator_id in declared:
-            where = f"operator {entry.operator_id} in epoch {manifest.epoch} of job {manifest.job_id}"
-            # One subtask is enough: every subtask stores the same declarations.
-            _check_tables(declared[entry.operator_id], objects.read_subtasks(entry.subtasks[:1])[0], where)
+    for step in (step for step in stored if step in declared):
+        _check_tables(step, declared[step], stored[step], dropped.tables.get(step, ()), where)
+    return dropped
+
+
+def _stored_declarations(
+    manifest: Manifest, objects: JobObjects, needed: Collection[str]
+) -> dict[str, Sequence[TableConfig]]:
+    """The stored operators, with the declarations of the tables of those that are needed.
+
+    Of the others nothing is read: an operator whose metadata is damaged can still be dropped.
+    """
+    # One subtask is enough: every subtask stores the same declarations.
+    entries = [entry for entry in manifest.operators if entry.operator_id in needed]
+    first = objects.read_subtasks([entry.subtasks[0] for entry in entries])
+    found = {entry.operator_id: metadata.configs for entry, metadata in zip(entries, first, strict=True)}
+    return {entry.operator_id: found.get(entry.operator_id, ()) for entry in manifest.operators}
 
 
 def _check_stored_sources(graph: Graph, manifest: Manifest) -> None:
@@ -99,19 +118,22 @@ def event_time_of(node: Any, schemas: Schemas) -> str | None:
     return None
 
 
-def _check_tables(tables: Sequence[Table], stored: Any, where: str) -> None:
+def _check_tables(
+    step: str, tables: Sequence[Table], stored: Sequence[TableConfig], dropped: Collection[str], where: str
+) -> None:
     by_name = {table.name: table for table in tables}
-    gone = sorted(config.name for config in stored.configs if config.name not in by_name)
+    kept = [config for config in stored if config.name not in dropped]
+    gone = sorted(config.name for config in kept if config.name not in by_name)
     if gone:
         raise IncompatibleStateError(
             "stored tables are no longer declared",
-            object_name=where,
+            object_name=f"operator {step} in {where}",
             found=", ".join(gone),
             expected=", ".join(sorted(by_name)) or "no table",
-            action="declare them, or apply the operator under another id",
+            action=f"declare them, or give up their state with drop={[f'{step}.{name}' for name in gone]}",
         )
-    for config in stored.configs:
-        check_compatible(by_name[config.name], config, where)
+    for config in kept:
+        check_compatible(by_name[config.name], config, f"operator {step} in {where}")
 
 
 def tables_of(node: ApplyNode | SinkNode) -> Sequence[Table]:
