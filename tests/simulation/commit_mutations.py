@@ -14,6 +14,7 @@ from lakestate.coordinator import commit, complete_epoch, job_driver, recover
 from lakestate.coordinator.job_driver import JobDriver
 from lakestate.errors import OperatorError
 from lakestate.job.objects import JobObjects
+from lakestate.runtime import subtask
 from lakestate.testing.simulation.cluster.world import SINK_IDS
 from lakestate.testing.simulation.ledger import Ledger
 
@@ -117,6 +118,17 @@ def compare_epochs_for_equality(patch: Patch) -> None:
     patch.setattr(Ledger, "add", add)
 
 
+def expire_rows_before_the_hooks(patch: Patch) -> None:
+    real = subtask.SubtaskRun._load_tables
+
+    def load(run: subtask.SubtaskRun, step: Any) -> Any:
+        tables = real(run, step)
+        tables._context = replace(tables._context, watermark_us=run._plan.watermark_us)
+        return tables
+
+    patch.setattr(subtask.SubtaskRun, "_load_tables", load)
+
+
 OWN_OUTPUT: Sequence[Mutation] = (
     Mutation("commit own output before publishing", commit_own_output_before_publish, needs_on_commit=True),
     Mutation(
@@ -142,6 +154,7 @@ OWN_OUTPUT: Sequence[Mutation] = (
         needs_on_commit=True,
     ),
     Mutation("commit own output again in every start", commit_in_every_start, needs_on_commit=True),
+    Mutation("expire rows before the hooks of the epoch", expire_rows_before_the_hooks, needs_on_commit=True),
     Mutation("tell on_commit the generation that commits", say_another_generation, needs_on_commit=True),
     Mutation(
         "a target that compares epochs for equality",

@@ -14,17 +14,10 @@ import pytest
 import xxhash
 
 from lakestate.ambient import Ambient
-from lakestate.coordinator import (
-    commit,
-    epoch_planner,
-    job_driver,
-    publish,
-    recover,
-    retain,
-    upkeep,
-)
+from lakestate.coordinator import commit, epoch_planner, job_driver, publish, recover, upkeep
 from lakestate.coordinator.complete_epoch import operator_entries
 from lakestate.coordinator.job_driver import JobDriver
+from lakestate.coordinator.retention import retain
 from lakestate.errors import NotFoundError, OutcomeUnknownError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol import retention
@@ -34,7 +27,7 @@ from lakestate.protocol.records import TagRecord
 from lakestate.protocol.resolve import ReplayCommit, Resume
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef
-from lakestate.sinks.files import committer, uploads
+from lakestate.sinks.files import committer, names, uploads, writer
 from lakestate.storage.multipart import part_objects
 from lakestate.storage.store import Created
 from lakestate.tables import manager
@@ -332,6 +325,17 @@ def refuse_merges_by_age(patch: Patch) -> None:
     patch.setattr(global_keyed_compaction, "_store_merge", remembered)
 
 
+def forget_which_state_a_sink_belongs_to(patch: Patch) -> None:
+    """Two jobs of one name with different checkpoints take each other's files for their own."""
+    real = names.sink_fingerprint
+
+    def fingerprint(job_id: str, sink_id: str, state_id: str) -> str:
+        return real(job_id, sink_id, "")
+
+    patch.setattr(names, "sink_fingerprint", fingerprint)
+    patch.setattr(writer, "sink_fingerprint", fingerprint)
+
+
 MUTATIONS: Sequence[Mutation] = (
     Mutation("publish without reading the fence again", no_fence_before_publishing),
     Mutation("delete without reading the fence again", no_fence_before_deleting),
@@ -363,6 +367,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("collect only the records of epochs", collect_records_only),
     Mutation("abort no upload that is dead", abort_nothing),
     Mutation("refuse an upload that is complete and half cleared", refuse_what_is_complete),
+    Mutation("take files of other checkpoints for our own", forget_which_state_a_sink_belongs_to),
     Mutation("take a merge for as old as what it holds", refuse_merges_by_age, is_rare=True),
 )
 

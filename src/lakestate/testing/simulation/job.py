@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from lakestate.coordinator.commit import OperatorCommit
 from lakestate.operators.operator import Operator
 from lakestate.protocol.metadata import Column
 from lakestate.tables.event_time import event_time_us
@@ -60,6 +61,15 @@ class SimulatedJob(ABC):
 
     def committed(self, rows: Sequence[Row]) -> Sequence[Row] | None:
         """What the target of `on_commit` must hold after exactly these rows; None to check nothing."""
+        return None
+
+    def check_commit(
+        self, commit: OperatorCommit, earlier: Sequence[Row], own: Sequence[Row], watermark_us: int | None
+    ) -> str | None:
+        """How a commit contradicts the rows of earlier epochs and of its own, or None.
+
+        The watermark is that of the epoch before.
+        """
         return None
 
     def target(self) -> Sequence[Row]:

@@ -19,7 +19,7 @@ class Ledger:
         """Add the rows of an epoch, unless they are known: a call may come again, and an old one late."""
         if self.epoch >= commit.epoch:
             return
-        self.rows += [row for data in commit.data for row in json.loads(data)]
+        self.rows += [row for data in commit.data for row in json.loads(data)["rows"]]
         self.epoch = commit.epoch
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:

@@ -20,6 +20,7 @@ class Promise(Enum):
 
     # State
     EPOCH_RESTORABLE = "every retained epoch can be restored"
+    HOOKS_SEE_STATE = "hooks see what the epoch before left and the rows of their own, and nothing else"
     STATE_EXACT = "every retained epoch has exactly the oracle's state"
     READER_SEES_EPOCH = "a reader sees exactly the epoch"
     RETAINED_READABLE = "a retained epoch can be read"

@@ -123,6 +123,7 @@ class PostedCounts(UserCounts):
         super().__init__(ticket, version, tables)
         self._ledger = ledger
         self._posted: list[Row] = []
+        self._seen: list[int] | None = None
 
     def tables(self) -> dict[str, Table]:
         """The tables of this run, and the one for the commit data."""
@@ -132,8 +133,18 @@ class PostedCounts(UserCounts):
         """Post what is yielded."""
         for rows in super().process_batch(batch, ctx):
             self._posted += rows.to_pylist()
-            self.outbox.set_commit_data(json.dumps(self._posted).encode())
+            self._post()
             yield rows
+
+    def on_watermark(self, watermark: datetime, ctx: Any) -> None:
+        """Post which rows a hook finds in the table that forgets them."""
+        if "recent" in self._kept:
+            self._seen = [row["id"] for row in self.recent.to_pylist()]
+            self._post()
+
+    def _post(self) -> None:
+        posted = {"rows": self._posted, "seen": self._seen}
+        self.outbox.set_commit_data(json.dumps(posted).encode())
 
     def on_commit(self, commit: OperatorCommit) -> None:
         """Add the rows of an epoch to the ledger."""
@@ -170,7 +181,7 @@ class UserCountsJob(SimulatedJob):
             expected["recent"] = [
                 {"user": row["user"], "id": row["id"], "ts": row["ts"]}
                 for row in rows
-                if watermark_us is None or _time_us(row) >= watermark_us - RETENTION_S * 1_000_000
+                if _is_retained(row, watermark_us)
             ]
         if "last" in self._tables:
             newest = {row["user"]: row for row in rows if _is_remembered(row)}
@@ -184,6 +195,18 @@ class UserCountsJob(SimulatedJob):
     def committed(self, rows: Sequence[Row]) -> list[Row] | None:
         """The same as the output."""
         return None if self._ledger is None else self.output(rows)
+
+    def check_commit(
+        self, commit: OperatorCommit, earlier: Sequence[Row], own: Sequence[Row], watermark_us: int | None
+    ) -> str | None:
+        """What hooks find is what the epoch before kept, however far the watermark has come since."""
+        seen = [json.loads(data)["seen"] for data in commit.data]
+        if None in seen:
+            return None
+        kept = [row for row in earlier if _is_retained(row, watermark_us)]
+        expected = sorted(int(row["id"]) for row in (*kept, *own))
+        found = sorted(number for each in seen for number in each)
+        return None if found == expected else f"hooks found rows {found} instead of {expected}"
 
     def target(self) -> list[dict[str, Any]]:
         """The rows of the ledger."""
@@ -262,6 +285,10 @@ def _counts_by_user(rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
         n, total = counts.get(row["user"], (0, 0))
         counts[row["user"]] = (0, 0) if row["clears"] else (n + 1, total + row["amount"])
     return {user: values for user, values in counts.items() if values[0]}
+
+
+def _is_retained(row: Row, watermark_us: int | None) -> bool:
+    return watermark_us is None or _time_us(row) >= watermark_us - RETENTION_S * 1_000_000
 
 
 def _time_us(row: Row) -> int:

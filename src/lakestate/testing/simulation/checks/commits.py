@@ -27,6 +27,9 @@ class CommitChecks:
         self._objects = objects
         self._expected: dict[Epoch, OperatorCommit] = {}
         """The published epochs with commit data, also those that retention has collected since."""
+        self._rows: dict[Epoch, tuple[int, int, int | None]] = {}
+        """The rows of each epoch, and the watermark of the one before it."""
+        self._newest: Manifest | None = None
         self._done: set[Epoch] = set()
         self._marked: set[Epoch] = set()
         self._marked_at_claim: dict[int, frozenset[Epoch]] = {}
@@ -38,8 +41,14 @@ class CommitChecks:
             self._world.fail(
                 Promise.COMMITS_IN_ORDER, f"epoch {manifest.epoch} is published before {waiting} is committed"
             )
+        before, self._newest = self._newest, manifest
         parts = self._parts(manifest)
         if parts:
+            self._rows[manifest.epoch] = (
+                0 if before is None else int(before.sources[0].offsets),
+                int(manifest.sources[0].offsets),
+                None if before is None else before.watermark_us,
+            )
             self._expected[manifest.epoch] = OperatorCommit(
                 manifest.job_id,
                 manifest.state_id,
@@ -60,6 +69,11 @@ class CommitChecks:
             self._world.fail(Promise.COMMIT_AFTER_PUBLISHING, f"on_commit of epoch {commit.epoch}")
         if commit != expected:
             self._world.fail(Promise.COMMIT_EXACT, f"{commit} instead of {expected}")
+        first, stop, watermark_us = self._rows[commit.epoch]
+        rows = self._world.job.rows
+        wrong = self._world.job.check_commit(commit, rows[:first], rows[first:stop], watermark_us)
+        if wrong:
+            self._world.fail(Promise.HOOKS_SEE_STATE, f"epoch {commit.epoch}: {wrong}")
         if commit.epoch in self._marked_at_claim.get(process.generation, ()):
             found = f"on_commit of epoch {commit.epoch} by {process.name}, which started after its marker"
             self._world.fail(Promise.COMMIT_NOT_REPEATED, found)

@@ -11,9 +11,9 @@ from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.runtime.sink_step import sink_clean_up
 from lakestate.sinks.files.names import epoch_begun, sink_fingerprint
 from lakestate.sinks.files.pre_commit import PreCommit
-from lakestate.testing.simulation.cluster.engine import JOB_ID, sinks_of
+from lakestate.testing.simulation.cluster.engine import sinks_of
 from lakestate.testing.simulation.cluster.process import Process
-from lakestate.testing.simulation.cluster.world import FOREIGN, World
+from lakestate.testing.simulation.cluster.world import JOB_ID, World
 from lakestate.testing.simulation.promises import Promise
 from lakestate.testing.simulation.stores.objects import SimulatedObjects
 
@@ -52,8 +52,8 @@ def check_uploads(world: World) -> None:
     }
     for sink_id, sink in sinks.items():
         left = {each.upload.path for each in sink.store.uploads.list_dangling()}
-        if FOREIGN not in left:
-            world.fail(Promise.FOREIGN_UNTOUCHED, f"the upload of {FOREIGN}")
+        if world.foreign not in left:
+            world.fail(Promise.FOREIGN_UNTOUCHED, f"the upload of {world.foreign}")
         fingerprint = sink_fingerprint(JOB_ID, sink_id, newest.manifest.state_id)
         for path in sorted(left - finished):
             begun = epoch_begun(path, fingerprint)

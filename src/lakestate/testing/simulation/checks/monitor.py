@@ -19,9 +19,8 @@ from lakestate.protocol.values import Epoch
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.checks.commits import CommitChecks
 from lakestate.testing.simulation.checks.read_back import output_rows, restore_state, row_difference
-from lakestate.testing.simulation.cluster.engine import JOB_ID
 from lakestate.testing.simulation.cluster.process import Process
-from lakestate.testing.simulation.cluster.world import FOREIGN, World
+from lakestate.testing.simulation.cluster.world import JOB_ID, World
 from lakestate.testing.simulation.promises import Promise
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.stores.objects import SimulatedObjects
@@ -172,7 +171,7 @@ class Monitor:
 
     def on_delete(self, store: SimulatedStore, path: str) -> None:
         """Check a deletion."""
-        if path == FOREIGN:
+        if path == self._world.foreign:
             self._world.fail(Promise.FOREIGN_UNTOUCHED, path)
         if store is not self._world.state:
             if path in self._visible[store.name]:

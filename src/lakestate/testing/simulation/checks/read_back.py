@@ -15,9 +15,8 @@ from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import state_tables
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.manager import TableManager
-from lakestate.testing.simulation.cluster.engine import JOB_ID
 from lakestate.testing.simulation.cluster.process import Process, SimulatedBackend
-from lakestate.testing.simulation.cluster.world import World
+from lakestate.testing.simulation.cluster.world import JOB_ID, World
 from lakestate.testing.simulation.job import Row, SimulatedJob
 
 Rows = list[dict[str, Any]]

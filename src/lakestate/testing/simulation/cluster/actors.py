@@ -29,10 +29,10 @@ from lakestate.tables.contract import CompactedFiles, Table
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.checks.monitor import AWAITABLE_WRITES
 from lakestate.testing.simulation.checks.read_back import read_state, row_difference
-from lakestate.testing.simulation.cluster.engine import JOB_ID, SOURCE, Cluster, sinks_of
+from lakestate.testing.simulation.cluster.engine import SOURCE, Cluster, sinks_of
 from lakestate.testing.simulation.cluster.process import HOUR_MS, ActorExecutor, Process, SimulatedBackend
 from lakestate.testing.simulation.cluster.scheduler import Actor
-from lakestate.testing.simulation.cluster.world import World
+from lakestate.testing.simulation.cluster.world import JOB_ID, World
 from lakestate.testing.simulation.promises import Promise
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.stores.objects import SimulatedObjects

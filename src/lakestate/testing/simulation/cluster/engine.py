@@ -34,7 +34,6 @@ from lakestate.testing.simulation.cluster.world import HOSTS, World
 from lakestate.testing.simulation.scenario import Scenario
 from lakestate.testing.simulation.stores.store import SimulatedStore
 
-JOB_ID = "job"
 SOURCE = "rows"
 FAILURES_MAX = 4
 TASK_TIMEOUT_MS = 300_000

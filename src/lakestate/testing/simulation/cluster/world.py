@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakestate.coordinator.job_driver import SupersededAttemptError
 from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, LakestateError
+from lakestate.protocol.values import Epoch
+from lakestate.sinks.files import names
 from lakestate.storage.cache.run_cache import RunCache
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.cluster.process import LATE_MS, Process
@@ -28,10 +30,9 @@ if TYPE_CHECKING:
 
 STEPS_MAX = 60_000
 CACHE_BYTES = 50_000_000
+JOB_ID = "job"
 HOSTS = ("host-a", "host-b")
 SINK_IDS = ("out", "copy")
-FOREIGN = "neighbour/part-0123456789ab-0000000001-00000-foreign.json"
-"""An object and an upload of another job, in every store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,12 @@ class World:
         self.outputs = {name: SimulatedStore(name, self._now_ms) for name in SINK_IDS[: scenario.sinks]}
         self.target = SimulatedStore("target", self._now_ms)
         """Stands for the target of `on_commit` in calls: it can crash, stall or lose answers like a store."""
+        self.foreign = _foreign_path()
+        """An object and an upload of another job, in every store."""
         for store in (self.state, *self.outputs.values()):
-            store.put(FOREIGN, b"of another job")
+            store.put(self.foreign, b"of another job")
         for store in self.outputs.values():
-            Process(self, "neighbour", "elsewhere").direct_client(store).uploads.start(FOREIGN)
+            Process(self, "neighbour", "elsewhere").direct_client(store).uploads.start(self.foreign)
             if scenario.loses_part:
                 store.uploads.vanishes = self._part_vanishes
         self.page_size = scenario.page_size
@@ -182,3 +185,10 @@ class World:
 
     def _now_ms(self) -> int:
         return self.scheduler.now_ms
+
+
+def _foreign_path() -> str:
+    """The name of a file of another job with the same id: a staging copy, say, with other checkpoints."""
+    fingerprint = names.sink_fingerprint(JOB_ID, SINK_IDS[0], "other checkpoints")
+    name = names.FileNaming(extension="json").name(fingerprint, Epoch(1), 0, "foreign")
+    return f"neighbour/{name}"
