@@ -7,7 +7,7 @@ An `EpochCheckpointer` turns what a view has written into files and metadata.
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
@@ -142,6 +142,7 @@ class Table(metaclass=LifecycleMeta):
             "compatibility_with",
             "epoch_checkpointer",
             "files_to_keep",
+            "forget_files",
             "from_config",
             "merge_checkpoint_metadata",
             "migrates_from",
@@ -264,6 +265,9 @@ class Table(metaclass=LifecycleMeta):
     def files_to_keep(cls, config: TableConfig, files: TableFiles) -> frozenset[str]:
         """The data files that restoring this needs. Retention deletes all others."""
         return frozenset(file.path for file in files.files)
+
+    def forget_files(self, files: Sequence[FileRef], context: TableContext) -> None:
+        """Drop what this host keeps of files that the newest epoch does not need. Nothing, by default."""
 
     @abstractmethod
     def check_file(self, file: FileRef, context: TableContext) -> None:

@@ -184,6 +184,12 @@ class TableManager:
         if files:
             check_not_collected(files, self._context.objects)
 
+    def forget_files(self, gone: Mapping[str, Sequence[FileRef]]) -> None:
+        """Drop what this host keeps of files that no table needs any more, by table."""
+        for name, files in gone.items():
+            if name in self._tables:
+                self._tables[name].forget_files(files, self._context)
+
     def checkpoint(
         self, epoch: Epoch | int, min_epoch: Epoch | int, watermark: EventTimeLike | None, then_stop: bool
     ) -> SubtaskCheckpoint:

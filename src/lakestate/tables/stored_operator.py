@@ -8,7 +8,7 @@ Without a driver, a subtask reads the objects itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
@@ -16,11 +16,14 @@ import pyarrow as pa
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import OperatorEntry, SubtaskEntry, SubtaskMetadata, TableConfig, TableFiles
 from lakestate.protocol.rescale import needs_all_subtasks, plan_rescale
-from lakestate.protocol.values import TaskInfo
+from lakestate.protocol.values import FileRef, TaskInfo
 from lakestate.tables.contract import Table
 from lakestate.tables.registry import merge_table
 
 _CODEC = "zstd"
+
+GoneFiles = Mapping[int, Mapping[str, tuple[FileRef, ...]]]
+"""Files that are no longer needed, by subtask and table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class ShippedOperator:
     replicated: Mapping[str, TableFiles]
     packed: bytes
     size_bytes: int
+    gone: GoneFiles = field(default_factory=dict)
+    """Files that the epoch no longer has, by subtask and table. Hosts need not keep them."""
 
     def open(self, entry: OperatorEntry, task: TaskInfo, objects: JobObjects) -> StoredOperator:
         """What a subtask takes its state from."""
@@ -58,7 +63,7 @@ class ShippedOperator:
         return StoredOperator(self.configs, self.replicated, subtasks)
 
 
-def ship_operator(entry: OperatorEntry, objects: JobObjects) -> ShippedOperator:
+def ship_operator(entry: OperatorEntry, objects: JobObjects, gone: GoneFiles) -> ShippedOperator:
     """Pack the metadata of an operator. What `objects` does not know yet is read."""
     encoded = objects.read_encoded_subtasks(entry.subtasks)
     metadata = [
@@ -71,7 +76,17 @@ def ship_operator(entry: OperatorEntry, objects: JobObjects) -> ShippedOperator:
         _merge_replicated(configs.values(), metadata),
         pa.compress(packed, codec=_CODEC, asbytes=True),
         len(packed),
+        gone,
     )
+
+
+def gone_files(before: SubtaskMetadata, now: SubtaskMetadata) -> dict[str, tuple[FileRef, ...]]:
+    """The files that a subtask had in one epoch and has no more in a later one, by table."""
+    kept = {file.path for table in now.tables for file in table.files}
+    gone = {
+        table.table: tuple(file for file in table.files if file.path not in kept) for table in before.tables
+    }
+    return {table: files for table, files in gone.items() if files}
 
 
 def read_operator(

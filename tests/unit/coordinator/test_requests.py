@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
+from tests.support.jobs.counting_operators import SharedTotals, Totals
 
 import lakestate as ls
 from lakestate.coordinator.job_driver import DriverSettings
@@ -32,27 +32,6 @@ PUBLISH = {
 """Publishing and committing an epoch."""
 CONSTANT_MAX = 15
 EACH_SUBTASK = {"put data file": 1, "create subtask metadata": 1, "get subtask metadata": 1}
-
-
-class Totals(ls.Operator):
-    output = "k bigint, n bigint"
-    totals = ls.KeyedTable(key="k bigint", value="n bigint")
-
-    def process_batch(self, batch, ctx):
-        old = ctx.totals.get(batch)
-        rows = pa.table({"k": batch["k"], "n": pc.add(batch["n"], old["n"].fill_null(0))})
-        ctx.totals.put(rows)
-        yield rows
-
-
-class SharedTotals(Totals):
-    """Every subtask that has rows also writes an entry that all subtasks read."""
-
-    latest = ls.GlobalKeyedTable(key=int, value=int)
-
-    def process_batch(self, batch, ctx):
-        ctx.latest.insert(ctx.task.subtask_index, batch["k"][0].as_py())
-        return super().process_batch(batch, ctx)
 
 
 def started(
@@ -121,7 +100,7 @@ def test_a_subtask_that_changed_nothing_asks_for_nothing(tmp_path: Path, paralle
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallelism", [4, 16])
-@pytest.mark.parametrize("operator", [Totals, SharedTotals])
+@pytest.mark.parametrize("operator", [Totals])
 def test_the_average_stays_within_its_bound_with_retention_merges_and_a_sink(
     tmp_path: Path, parallelism: int, operator: type[ls.Operator]
 ) -> None:

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,6 +49,8 @@ _TOUCH_INTERVAL_NS = 1_000_000_000
 _RECORD_BYTES_MAX = 64 * 1024
 # Remembering an entry takes about 300 bytes; after forgetting one, its checksum is computed again.
 _VERIFIED_MAX = 10_000
+ENTRIES_MAX = 16_384
+"""By default. An entry is two small files; a directory with very many is slow to scan."""
 _DESCRIPTORS = "/proc/self/fd"
 _HAS_DESCRIPTOR_PATHS = Path(_DESCRIPTORS).is_dir()
 
@@ -126,9 +128,9 @@ class RunCache:
     not show that a disk returns wrong bytes, so the first open in each process also verifies the
     checksum of the whole file. A file that does not match is built again.
 
-    The bound applies to what is not in use: an entry larger than `bytes_max` is built, can be used as
-    long as it is open, and is evicted first afterwards. Files being built are not counted. To make
-    room, up to a sixteenth of `bytes_max` more than needed is evicted.
+    There are at most `bytes_max` bytes and `entries_max` entries that are not in use: an entry larger
+    than `bytes_max` is built, can be used as long as it is open, and is evicted first afterwards. Files
+    being built are not counted. To make room, up to a sixteenth more than needed is evicted.
 
     The directory must be one that no other user can write to.
 
@@ -146,15 +148,19 @@ class RunCache:
     >>> directory.cleanup()
     """
 
-    def __init__(self, directory: Path, bytes_max: int) -> None:
-        if bytes_max <= 0:
-            raise InvalidInputError("a run cache needs room", object_name=str(directory), found=bytes_max)
+    def __init__(self, directory: Path, bytes_max: int, entries_max: int = ENTRIES_MAX) -> None:
+        if bytes_max <= 0 or entries_max <= 0:
+            raise InvalidInputError(
+                "a run cache needs room",
+                object_name=str(directory),
+                found=f"{bytes_max} bytes, {entries_max} entries",
+            )
         self._directory = str(directory.resolve())
         with self._translate_errors():
             # Whoever can write there could replace a run and its record, and so what a job computes.
             require_private_folder(directory)
             Path(self._directory, LOCKS_DIRECTORY).mkdir(mode=0o700, exist_ok=True)
-        self._space = CacheSpace(self._directory, bytes_max)
+        self._space = CacheSpace(self._directory, bytes_max, entries_max)
         self._lock = threading.Lock()
         self._verified: dict[str, Stamp] = {}
         self._hits = self._misses = self._evictions = 0
@@ -180,6 +186,11 @@ class RunCache:
                 return file
             with exclusive_lock(files.lock):
                 return self._open_trusted(files, key) or self._open_verified(files, key)
+
+    def discard(self, keys: Sequence[str]) -> None:
+        """Remove the files of these keys, except those in use or being built. None need be there."""
+        with self._translate_errors():
+            self._count(evictions=self._space.discard([entry_name(key) for key in keys]))
 
     def stats(self) -> CacheStats:
         """Counts entries and bytes by scanning the directory."""

@@ -26,9 +26,10 @@ from lakestate.storage.cache.entry import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-_COUNTER = struct.Struct("<Q")
+_COUNTER = struct.Struct("<QQ")
+"""Bytes and entries."""
 # Evicting a sixteenth more than needed means that a full cache is scanned once per sixteenth of its
 # size, and not at every insert.
 _ROOM_SHARE = 16
@@ -52,23 +53,24 @@ class _Resident:
 class CacheSpace:
     """The bound on a cache directory. One per process; the counter file is shared."""
 
-    __slots__ = ("_bytes_max", "_counter", "_directory")
+    __slots__ = ("_bytes_max", "_counter", "_directory", "_entries_max")
 
-    def __init__(self, directory: str, bytes_max: int) -> None:
+    def __init__(self, directory: str, bytes_max: int, entries_max: int) -> None:
         self._directory = directory
         self._bytes_max = bytes_max
+        self._entries_max = entries_max
         self._counter = f"{directory}/usage"
 
     def publish(self, temporary: str, files: EntryFiles, size_bytes: int) -> bool:
         """Give a finished temporary file its name; returns whether the cache is over its bound."""
         with exclusive_lock(self._counter) as descriptor:
-            total = _read_counter(descriptor)
+            held = _read_counter(descriptor)
             # Count before renaming: a crash in between leaves the counter too high, not too low.
-            if total is not None:
-                total += size_bytes
-                _write_counter(descriptor, total)
+            if held is not None:
+                held = Occupancy(held.entries + 1, held.size_bytes + size_bytes)
+                _write_counter(descriptor, held)
             Path(temporary).rename(files.data)
-        return total is None or total > self._bytes_max
+        return held is None or self._is_over(held)
 
     def make_room(self) -> int:
         """Evict the least recently used entries until the rest fits; returns how many."""
@@ -76,15 +78,30 @@ class CacheSpace:
         # counted in neither, and the counter would stay too low.
         with exclusive_lock(self._counter) as descriptor:
             residents = list(self._residents())
-            total = sum(resident.size_bytes for resident in residents)
-            evicted = self._evict(residents, total) if total > self._bytes_max else []
-            _write_counter(descriptor, total - sum(resident.size_bytes for resident in evicted))
+            evicted = self._evict(residents) if self._is_over(_occupancy(residents)) else []
+            _write_counter(descriptor, _less(_occupancy(residents), evicted))
         return len(evicted)
+
+    def discard(self, names: Sequence[str]) -> int:
+        """Remove these entries, unless they are in use; returns how many were removed."""
+        # Under the lock, as in `make_room`: a scan in between would count them out a second time.
+        with exclusive_lock(self._counter) as descriptor:
+            removed = [found for name in names if (found := self._remove(name)) is not None]
+            held = _read_counter(descriptor)
+            if held is not None:
+                _write_counter(descriptor, _less(held, removed))
+        return len(removed)
+
+    def _remove(self, name: str) -> _Resident | None:
+        try:
+            size_bytes = Path(EntryFiles.of(self._directory, name).data).stat().st_size
+        except FileNotFoundError:
+            return None
+        return _Resident(name, size_bytes, 0) if self._evict_one(name) else None
 
     def occupancy(self) -> Occupancy:
         """Count the entries without changing anything."""
-        sizes = [resident.size_bytes for resident in self._residents()]
-        return Occupancy(len(sizes), sum(sizes))
+        return _occupancy(list(self._residents()))
 
     def remove_leftovers(self) -> None:
         """Remove temporary files without an owner: a running process holds a lock on its own."""
@@ -92,15 +109,20 @@ class CacheSpace:
             if entry.name.endswith(TEMPORARY_SUFFIX):
                 _unlink_unless_locked(entry.path, (entry.path,))
 
-    def _evict(self, residents: list[_Resident], total: int) -> list[_Resident]:
-        target = self._bytes_max - self._bytes_max // _ROOM_SHARE
-        evicted = []
+    def _is_over(self, held: Occupancy) -> bool:
+        return held.size_bytes > self._bytes_max or held.entries > self._entries_max
+
+    def _evict(self, residents: list[_Resident]) -> list[_Resident]:
+        held = _occupancy(residents)
+        bytes_kept = self._bytes_max - self._bytes_max // _ROOM_SHARE
+        entries_kept = self._entries_max - self._entries_max // _ROOM_SHARE
+        evicted: list[_Resident] = []
         for resident in sorted(residents, key=lambda resident: resident.used_ns):
-            if total <= target:
+            if held.size_bytes <= bytes_kept and held.entries <= entries_kept:
                 break
             if self._evict_one(resident.name):
                 evicted.append(resident)
-                total -= resident.size_bytes
+                held = _less(held, [resident])
         return evicted
 
     def _evict_one(self, name: str) -> bool:
@@ -135,10 +157,22 @@ def _unlink_unless_locked(guard: str, paths: tuple[str, ...]) -> bool:
         os.close(descriptor)
 
 
-def _read_counter(descriptor: int) -> int | None:
+def _occupancy(residents: list[_Resident]) -> Occupancy:
+    return Occupancy(len(residents), sum(resident.size_bytes for resident in residents))
+
+
+def _less(held: Occupancy, removed: list[_Resident]) -> Occupancy:
+    gone = _occupancy(removed)
+    return Occupancy(max(0, held.entries - gone.entries), max(0, held.size_bytes - gone.size_bytes))
+
+
+def _read_counter(descriptor: int) -> Occupancy | None:
     data = os.pread(descriptor, _COUNTER.size, 0)
-    return int(_COUNTER.unpack(data)[0]) if len(data) == _COUNTER.size else None
+    if len(data) != _COUNTER.size:
+        return None
+    size_bytes, entries = _COUNTER.unpack(data)
+    return Occupancy(entries, size_bytes)
 
 
-def _write_counter(descriptor: int, total: int) -> None:
-    os.pwrite(descriptor, _COUNTER.pack(total), 0)
+def _write_counter(descriptor: int, held: Occupancy) -> None:
+    os.pwrite(descriptor, _COUNTER.pack(held.size_bytes, held.entries), 0)

@@ -138,6 +138,16 @@ def find_run(file: FileRef, layout: RunLayout, context: TableContext) -> Run | N
     return None if run is None else run.clip_to(file.valid_keys)
 
 
+def forget_runs(files: Sequence[FileRef], layout: RunLayout, context: TableContext) -> None:
+    """Remove runs from the cache. What is in use stays, and a failure does not matter."""
+    if context.cache is None:
+        return
+    try:
+        context.cache.discard([_cache_key(file, layout, context) for file in files])
+    except (LakestateError, OSError) as cause:
+        _log.warning("runs that no epoch needs stay in the cache for now: %s", cause)
+
+
 def _find_cached(cache: RunCache, key: str) -> CachedFile | None:
     try:
         return cache.find(key)

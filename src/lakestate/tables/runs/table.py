@@ -26,7 +26,7 @@ from lakestate.tables.migration.migrations import (
 )
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.file_check import check_run_file
-from lakestate.tables.runs.files import Upgrade
+from lakestate.tables.runs.files import Upgrade, forget_runs
 from lakestate.tables.runs.layout import Hash, RunLayout
 from lakestate.tables.runs.partial_read import key_pieces
 
@@ -123,6 +123,10 @@ class RunTable(Table):
     @abstractmethod
     def open_view(self, files: TableFiles, context: TableContext) -> ScannedView:
         """The state that these files hold."""
+
+    def forget_files(self, files: Sequence[FileRef], context: TableContext) -> None:
+        """Remove these runs from the host's cache."""
+        forget_runs(files, self.layout, context)
 
     def check_file(self, file: FileRef, context: TableContext) -> None:
         """Raise if a file is not what its reference says."""

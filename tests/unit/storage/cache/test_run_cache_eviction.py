@@ -92,3 +92,38 @@ def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_kept(
 def test_a_cache_without_room_is_refused(directory: Path) -> None:
     with pytest.raises(InvalidInputError, match="needs room"):
         RunCache(directory, 0)
+
+
+class TestEntries:
+    def test_entries_are_bounded_in_number_too(self, tmp_path: Path) -> None:
+        cache = RunCache(tmp_path, bytes_max=1_000_000, entries_max=32)
+        for number in range(100):
+            cache.open(str(number), lambda path: path.write_bytes(b"x")).close()
+        held = cache.stats()
+        assert 30 <= held.entries <= 32
+        newest = cache.find("99")
+        assert newest is not None
+        newest.close()
+
+    def test_what_is_discarded_is_gone_and_makes_room(self, tmp_path: Path) -> None:
+        cache = RunCache(tmp_path, bytes_max=1_000_000, entries_max=2)
+        for key in ("a", "b"):
+            cache.open(key, lambda path: path.write_bytes(b"x")).close()
+        cache.discard(["a", "never there"])
+        assert cache.find("a") is None
+        cache.open("c", lambda path: path.write_bytes(b"x")).close()
+        assert cache.stats().entries == 2
+        kept = cache.find("b")
+        assert kept is not None
+        kept.close()
+
+    def test_an_entry_in_use_is_not_discarded(self, tmp_path: Path) -> None:
+        cache = RunCache(tmp_path, bytes_max=1_000_000)
+        with cache.open("a", lambda path: path.write_bytes(b"x")):
+            cache.discard(["a"])
+            assert cache.stats().entries == 1
+
+    @pytest.mark.parametrize("bounds", [(0, 1), (1, 0)])
+    def test_a_cache_without_room_is_refused(self, tmp_path: Path, bounds: tuple[int, int]) -> None:
+        with pytest.raises(InvalidInputError, match="needs room"):
+            RunCache(tmp_path, *bounds)
