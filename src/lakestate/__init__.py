@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from lakestate.sinks.rolling import Roll
     from lakestate.spark.data_source.commit import finish_files
     from lakestate.spark.data_source.source import LakestateDataSource, register, write_stream
+    from lakestate.spark.dry_run import PipelineDryRun
     from lakestate.spark.pipeline import Pipeline
     from lakestate.spark.query import PipelineQuery
     from lakestate.tables.contract import Table
@@ -115,6 +116,7 @@ _MODULES = {
     "ParquetBackend": "lakestate.coordinator.parquet_backend",
     "ParquetSink": "lakestate.sinks.formats.parquet.sink",
     "Pipeline": "lakestate.spark.pipeline",
+    "PipelineDryRun": "lakestate.spark.dry_run",
     "PipelineQuery": "lakestate.spark.query",
     "ProgressLine": "lakestate.observability.progress_line",
     "PrometheusMetrics": "lakestate.observability.prometheus",
@@ -188,6 +190,7 @@ __all__ = [
     "ParquetBackend",
     "ParquetSink",
     "Pipeline",
+    "PipelineDryRun",
     "PipelineQuery",
     "ProgressLine",
     "PrometheusMetrics",

@@ -5,7 +5,7 @@ Idempotent, and possible only with a permit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakestate.coordinator.claim import check_fence
@@ -107,15 +107,7 @@ def commit_epoch(
     """
     if (manifest.epoch, manifest.generation) != (permit.epoch, permit.record.generation):
         raise AssertionError(f"the permit is for epoch {permit.epoch}, the manifest of {manifest.epoch}")
-    unknown = sorted({sink.sink_id for sink in manifest.sinks} - committers.keys())
-    if unknown:
-        raise InvalidInputError(
-            f"epoch {manifest.epoch} has output of sinks or operators that this job cannot commit",
-            object_name=job.url_of(permit.manifest.path),
-            found=", ".join(unknown),
-            expected=", ".join(sorted(committers)) or "none",
-            action="start once with them as they were, so that their output is committed, then remove them",
-        )
+    require_committers(manifest, committers.keys())
     check_fence(job, claim)
     places = {sink_id: place for place, sink_id in enumerate(committers)}
     for sink in sorted(manifest.sinks, key=lambda sink: places[sink.sink_id]):
@@ -127,6 +119,19 @@ def commit_epoch(
     record = permit.record
     marker = CommittedRecord(job.job_id, record.epoch, record.generation, record.manifest)
     _write_marker(job, marker)
+
+
+def require_committers(manifest: Manifest, committers: Collection[str]) -> None:
+    """Refuse to commit an epoch that has output of a sink or operator which the job no longer has."""
+    unknown = sorted({sink.sink_id for sink in manifest.sinks} - {*committers})
+    if unknown:
+        raise InvalidInputError(
+            "an epoch has output of sinks or operators that this job cannot commit",
+            object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
+            found=", ".join(unknown),
+            expected=", ".join(sorted(committers)) or "none",
+            action="start once with them as they were, so that their output is committed, then remove them",
+        )
 
 
 def _write_marker(job: JobObjects, marker: CommittedRecord) -> None:

@@ -104,6 +104,13 @@ class Sink(ABC):
         `event_time` is the stream's event-time column; None if the stream has none.
         """
 
+    def dry_run(self, schema: pa.Schema, event_time: str | None = None) -> None:
+        """Refuse what `check` refuses, and create nothing.
+
+        Override it if `check` prepares the place that the sink writes to.
+        """
+        self.check(schema, event_time)
+
     @abstractmethod
     def writer(self, context: SinkContext) -> SinkWriter:
         """The writer of one subtask for one epoch. It continues the files in the state tables."""

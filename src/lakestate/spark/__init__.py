@@ -6,6 +6,7 @@
     tasks/                            what runs inside Spark's tasks
     checkpoint/                       Spark's own checkpoint directory
     data_source/                      the sink of `df.writeStream.format("lakestate")`
+    dry_run.py                        what would keep a pipeline from starting
     spark_reason.py                   the reason in what Spark reports
     auction_source.py                 `spark.readStream.format("lakestate-auctions")`
     python_daemon.py                  Spark's Python daemon with our imports done

@@ -25,6 +25,7 @@ from lakestate.runtime.operator_commit import operator_committer
 from lakestate.runtime.sink_step import sink_clean_up, sink_committer
 from lakestate.sinks.sink import Sink
 from lakestate.spark.checkpoint.directory import SparkDirectory
+from lakestate.spark.dry_run import PipelineDryRun, dry_run_pipeline
 from lakestate.spark.execution.compactor import SparkCompactor
 from lakestate.spark.execution.compile import CompiledPipeline, compile_pipeline
 from lakestate.spark.graph.checks import check_names, check_stored, check_types, tables_of
@@ -235,6 +236,16 @@ class Pipeline:
             driver.stop()
             directory.remove()
             raise
+
+    def dry_run(self, *, drop: Collection[str] = (), reopen: bool = False) -> PipelineDryRun:
+        """Check what `start` with these arguments would check, and every migration, and tell all problems.
+
+        Nothing is claimed, written or created, and a driver that runs the job is not disturbed. Data files
+        of older state versions are read and migrated in this process, and one Spark task loads the code.
+        """
+        return dry_run_pipeline(
+            self._graph, self._job_id, self._parallelism, self._backend, drop, reopen=reopen
+        )
 
     def _driver(self, pipeline: CompiledPipeline, listeners: Sequence[Listener]) -> JobDriver:
         return JobDriver(

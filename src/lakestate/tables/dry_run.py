@@ -21,6 +21,9 @@ from lakestate.tables.contract import Table
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.parquet import decode_run
 
+NOT_DECLARED = "stored, but no longer declared"
+"""The reason of a problem that dropping the table solves."""
+
 _STATE_ERRORS = (CorruptionError, IncompatibleStateError, InvalidInputError)
 
 
@@ -128,7 +131,7 @@ def _check_all_declared(
         for config in metadata.configs:
             if config.name not in known:
                 known.add(config.name)
-                found.problems.append(DryRunProblem(config.name, name, "stored, but no longer declared"))
+                found.problems.append(DryRunProblem(config.name, name, NOT_DECLARED))
 
 
 def _check_configs(table: Table, subtasks: dict[str, SubtaskMetadata], found: _Findings) -> bool:

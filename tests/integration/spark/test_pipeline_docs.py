@@ -42,6 +42,7 @@ def test_the_page_on_operations_runs_and_its_program_runs_twice(
     for block in others:
         exec(block.replace("start_http_server(8000)", ""), first)
     assert first["backend"].tags("bid-counts") == ()
+    assert f"```\n{first['found']}\n```" in page
     second: dict[str, Any] = {"__name__": "__main__"}
     exec(program, second)
     # Everything was read, and all files were finished.

@@ -51,13 +51,19 @@ class IcebergCatalog:
 
     @classmethod
     def sqlite(
-        cls, warehouse: str, *, file: str | None = None, name: str = "lakestate", **properties: str
+        cls,
+        warehouse: str | Path,
+        *,
+        file: str | Path | None = None,
+        name: str = "lakestate",
+        **properties: str,
     ) -> IcebergCatalog:
         """The embedded catalog: one SQLite file, in the warehouse unless `file` says otherwise.
 
         >>> IcebergCatalog.sqlite("file:///data/warehouse").properties["uri"]
         'sqlite:////data/warehouse/catalog.db?timeout=0.5'
         """
+        warehouse = _absolute_location(warehouse)
         root = local_path(warehouse)
         if file is None and root is None:
             raise InvalidInputError(
@@ -80,7 +86,7 @@ class IcebergCatalog:
         return cls(name, {"type": "rest", "uri": uri, **properties})
 
     @classmethod
-    def of(cls, given: IcebergCatalog | Mapping[str, str] | str) -> IcebergCatalog:
+    def of(cls, given: IcebergCatalog | Mapping[str, str] | str | Path) -> IcebergCatalog:
         """The catalog that a user gives: the warehouse of an embedded one, or properties.
 
         >>> IcebergCatalog.of({"name": "prod", "type": "rest", "uri": "https://catalog"}).name
@@ -88,10 +94,16 @@ class IcebergCatalog:
         """
         if isinstance(given, IcebergCatalog):
             return given
-        if isinstance(given, str):
+        if isinstance(given, str | Path):
             return cls.sqlite(given)
         others = {key: value for key, value in given.items() if key != "name"}
         return cls(given.get("name", "lakestate"), others)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is an SQLite file that does not exist yet; `load` would create it."""
+        file = _sqlite_file(self)
+        return file is not None and not file.exists()
 
     def load(self) -> Catalog:
         """The catalog, opened once in this process."""
@@ -106,6 +118,13 @@ def require_pyiceberg() -> None:
         raise MissingExtraError(
             "Iceberg tables need pyiceberg", action='install it with: pip install "lakestate[iceberg]"'
         ) from missing
+
+
+def _absolute_location(location: str | Path) -> str:
+    """The location as it is, or an absolute path for a relative one: other processes run elsewhere."""
+    if isinstance(location, Path) or ":" not in location.partition("/")[0]:
+        return str(Path(location).expanduser().absolute())
+    return location
 
 
 def local_path(location: str) -> str | None:
@@ -147,9 +166,9 @@ def _load_catalog(catalog: IcebergCatalog, process: int) -> Catalog:
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NotInstalledError
 
-    file = catalog.properties.get("uri", "").partition("?")[0]
-    if file.startswith(_SQLITE):
-        Path(unquote(file.removeprefix(_SQLITE))).parent.mkdir(parents=True, exist_ok=True)
+    file = _sqlite_file(catalog)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
     try:
         return load_catalog(catalog.name, **catalog.properties)
     except NotInstalledError as missing:
@@ -164,6 +183,11 @@ def _load_catalog(catalog: IcebergCatalog, process: int) -> Catalog:
             found=_mask_values(str(cause), catalog.properties),
             action="see pyiceberg's page on configuring catalogs",
         ) from None
+
+
+def _sqlite_file(catalog: IcebergCatalog) -> Path | None:
+    uri = catalog.properties.get("uri", "").partition("?")[0]
+    return Path(unquote(uri.removeprefix(_SQLITE))) if uri.startswith(_SQLITE) else None
 
 
 def _mask_values(text: str, properties: Mapping[str, str]) -> str:

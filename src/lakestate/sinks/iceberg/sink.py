@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
 
     table: str
     _: KW_ONLY
-    catalog: IcebergCatalog | Mapping[str, str] | str
+    catalog: IcebergCatalog | Mapping[str, str] | str | Path
     create: bool = True
     partition_by: Sequence[str] = ()
     drop_event_time: bool = False
@@ -97,6 +98,16 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
                 else f"partition the table by day({event_time}), or roll by interval",
             )
         files.file_format.check(files.columns)
+
+    def dry_run(self, schema: pa.Schema, event_time: str | None = None) -> None:
+        """Refuse what `check` refuses. A missing table or catalog is not created."""
+        require_pyiceberg()
+        if not self._is_new():
+            self.check(schema, event_time)
+            return
+        from lakestate.sinks.iceberg.table import new_table_layout
+
+        new_table_layout(self._written_columns(schema, event_time), self.partition_by)
 
     def writer(self, context: SinkContext) -> SinkWriter:
         """The writer of one subtask for one epoch, in the table's schema as it is now."""
@@ -158,14 +169,36 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
 
     def _files_for(self, rows: pa.Schema, event_time: str | None) -> IcebergFiles:
         """The data files for rows of a stream. Refuses rows that do not fit into the table."""
-        dropped = {event_time} if self.drop_event_time and event_time is not None else set()
+        dropped = self._dropped_columns(event_time)
+        written = self._written_columns(rows, event_time)
+        files = self.files(self._load_or_create_table(written), written, event_time)
+        _check_partitions(self.table, dropped, [each.column for each in files.facts.fields])
+        return files
+
+    def _written_columns(self, rows: pa.Schema, event_time: str | None) -> pa.Schema:
+        """The columns of a stream that go into the table."""
+        dropped = self._dropped_columns(event_time)
         _check_partitions(self.table, dropped, [PartitionTerm.of(term).column for term in self.partition_by])
         written = without_columns(rows, dropped)
         if not len(written):
             raise InvalidInputError("no column is left to write", object_name=self.table, found=rows.names)
-        files = self.files(self._load_or_create_table(written), written, event_time)
-        _check_partitions(self.table, dropped, [each.column for each in files.facts.fields])
-        return files
+        return written
+
+    def _dropped_columns(self, event_time: str | None) -> set[str]:
+        return {event_time} if self.drop_event_time and event_time is not None else set()
+
+    def _is_new(self) -> bool:
+        """Whether a start would create the table. Raises NotFoundError if it may not."""
+        try:
+            if not self._catalog.is_missing:
+                self.load_table()
+                return False
+        except NotFoundError:
+            if not self.create:
+                raise
+        if not self.create:
+            raise NotFoundError("there is no such Iceberg table", object_name=self.table)
+        return True
 
     @property
     def _catalog(self) -> IcebergCatalog:

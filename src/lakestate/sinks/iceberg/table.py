@@ -132,8 +132,7 @@ def create_table(
     catalog: Catalog, name: str, rows: pa.Schema, by: Iterable[str], properties: Mapping[str, str]
 ) -> Table:
     """A new table for such rows. If another process creates it first, that one."""
-    schema = pyarrow_to_schema(assign_field_ids(rows))
-    spec = partition_spec([PartitionTerm.of(each) for each in by], schema)
+    schema, spec = new_table_layout(rows, by)
     with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
     try:
@@ -144,6 +143,12 @@ def create_table(
         raise NotFoundError(
             "there is no namespace for an Iceberg table", object_name=name, action="create it first"
         ) from cause
+
+
+def new_table_layout(rows: pa.Schema, by: Iterable[str]) -> tuple[Schema, PartitionSpec]:
+    """The schema and partition spec of a table for such rows. Refuses those that no table can hold."""
+    schema = pyarrow_to_schema(assign_field_ids(rows))
+    return schema, partition_spec([PartitionTerm.of(each) for each in by], schema)
 
 
 def partition_spec(terms: Iterable[PartitionTerm], schema: Schema) -> PartitionSpec:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError, NotFoundError
 from lakestate.job.objects import JobObjects
 from lakestate.operators.operator import TwoInputOperator, has_on_commit, state_tables
 from lakestate.protocol.metadata import Manifest, TableConfig
 from lakestate.protocol.names import did_you_mean, require_name
+from lakestate.sinks.sink import Sink
 from lakestate.spark.graph.column_names import unknown_column_error
 from lakestate.spark.graph.dropped import Dropped, resolve_dropped
 from lakestate.spark.graph.nodes import ApplyNode, ConnectNode, Graph, SinkNode, SourceNode, ancestors_of
+from lakestate.spark.graph.problems import OnProblem, raise_problem, report_problems
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.tables.arrow.schema import columns_of
 from lakestate.tables.contract import Table
@@ -20,68 +24,88 @@ from lakestate.tables.restore import check_compatible
 
 _TIME_TYPES = ("timestamp", "timestamp_ntz")
 
+CheckSink: TypeAlias = Callable[[Sink, pa.Schema, str | None], None]
 
-def check_names(graph: Graph) -> None:
+
+def check_names(graph: Graph, on_problem: OnProblem = raise_problem) -> None:
     """Check that ids are valid and unique, that every source is read, and that there is a step."""
     if not graph.sources or not graph.steps:
-        raise InvalidInputError("a pipeline needs a source, and an operator or a sink")
+        on_problem(InvalidInputError("a pipeline needs a source, and an operator or a sink"))
     for kind, names in (
         ("source", [node.name for node in graph.sources]),
         ("operator", [node.step_id for node in graph.steps]),
     ):
         for name in names:
-            require_name(kind, name)
+            with report_problems(on_problem):
+                require_name(kind, name)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise InvalidInputError(
-                f"two {'sources' if kind == 'source' else 'operators or sinks'} have the same id",
-                found=", ".join(twice),
-            )
+            what = "sources" if kind == "source" else "operators or sinks"
+            on_problem(InvalidInputError(f"two {what} have the same id", found=", ".join(twice)))
     read = {id(node) for step in graph.steps for node in ancestors_of(step)}
     idle = [node.name for node in graph.sources if id(node) not in read]
-    if idle:
-        raise InvalidInputError("a source leads to no operator and no sink", found=", ".join(idle))
+    if idle and graph.steps:
+        on_problem(InvalidInputError("a source leads to no operator and no sink", found=", ".join(idle)))
 
 
 def check_types(graph: Graph, schemas: Schemas) -> None:
     """Check that columns and types fit, from every source to every sink."""
+    _check_types(graph, schemas, raise_problem, lambda sink, rows, event_time: sink.check(rows, event_time))
+
+
+def try_types(graph: Graph, schemas: Schemas, on_problem: OnProblem) -> None:
+    """The same as far as columns are known, without anything being created for a sink."""
+    _check_types(graph, schemas, on_problem, lambda sink, rows, event_time: sink.dry_run(rows, event_time))
+
+
+def _check_types(graph: Graph, schemas: Schemas, on_problem: OnProblem, check_sink: CheckSink) -> None:
     for source in graph.sources:
-        _check_event_time(source)
+        with report_problems(on_problem):
+            _check_event_time(source)
     for node in graph.steps:
+        if not all(schemas.knows(each) for each in ancestors_of(node)):
+            continue
         if isinstance(node, ApplyNode):
-            _check_operator(node, schemas)
-        else:
+            _check_operator(node, schemas, on_problem)
+            continue
+        with report_problems(on_problem):
             _check_rows_exist(node, schemas)
-            node.sink.check(schemas.arrow(node.parent), event_time_of(node, schemas))
+            check_sink(node.sink, schemas.arrow(node.parent), event_time_of(node, schemas))
 
 
 def check_stored(graph: Graph, manifest: Manifest, objects: JobObjects, drop: Collection[str]) -> Dropped:
     """Check that every stored table can be read with what is declared now. Returns what is dropped."""
-    _check_stored_sources(graph, manifest)
+    check_stored_sources(graph, manifest)
     where = f"epoch {manifest.epoch} of job {manifest.job_id}"
     declared = {node.step_id: tables_of(node) for node in graph.steps}
-    stored = _stored_declarations(manifest, objects, declared.keys())
-    dropped = resolve_dropped(
-        drop,
-        {step: [config.name for config in configs] for step, configs in stored.items()},
-        {step: [table.name for table in tables] for step, tables in declared.items()},
-        where,
-    )
-    forgotten = sorted(stored.keys() - declared.keys() - dropped.operators)
-    if forgotten:
-        raise IncompatibleStateError(
-            "stored operators are no longer in the pipeline",
-            object_name=where,
-            found=", ".join(forgotten),
-            expected=", ".join(sorted(declared)),
-            action=f"put them back, or give up their state with drop={forgotten}",
-        )
+    stored = stored_declarations(manifest, objects, declared.keys())
+    dropped = resolve_dropped(drop, names_of(stored), names_of(declared), where)
+    check_stored_operators(graph, manifest, dropped)
     for step in (step for step in stored if step in declared):
         _check_tables(step, declared[step], stored[step], dropped.tables.get(step, ()), where)
     return dropped
 
 
-def _stored_declarations(
+def check_stored_operators(graph: Graph, manifest: Manifest, dropped: Dropped) -> None:
+    """Refuse a pipeline that lacks a stored operator or sink, unless that is dropped."""
+    declared = {node.step_id for node in graph.steps}
+    forgotten = sorted({entry.operator_id for entry in manifest.operators} - declared - dropped.operators)
+    if forgotten:
+        raise IncompatibleStateError(
+            "stored operators are no longer in the pipeline",
+            object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
+            found=", ".join(forgotten),
+            expected=", ".join(sorted(declared)),
+            action=f"put them back, or give up their state with drop={forgotten}",
+        )
+
+
+def names_of(tables: Mapping[str, Sequence[Table | TableConfig]]) -> dict[str, list[str]]:
+    """The names of the tables of each operator."""
+    return {step: [table.name for table in found] for step, found in tables.items()}
+
+
+def stored_declarations(
     manifest: Manifest, objects: JobObjects, needed: Collection[str]
 ) -> dict[str, Sequence[TableConfig]]:
     """The stored operators, with the declarations of the tables of those that are needed.
@@ -95,7 +119,7 @@ def _stored_declarations(
     return {entry.operator_id: found.get(entry.operator_id, ()) for entry in manifest.operators}
 
 
-def _check_stored_sources(graph: Graph, manifest: Manifest) -> None:
+def check_stored_sources(graph: Graph, manifest: Manifest) -> None:
     """Refuse other sources: Spark finds offsets by position, so another source would read from them."""
     stored = [source.source for source in manifest.sources]
     declared = [node.name for node in graph.sources]
@@ -158,23 +182,30 @@ def _check_event_time(source: SourceNode) -> None:
         )
 
 
-def _check_operator(node: ApplyNode, schemas: Schemas) -> None:
+def _check_operator(node: ApplyNode, schemas: Schemas, on_problem: OnProblem) -> None:
     where = f"operator {node.step_id}"
-    has_on_commit(node.operator, where)
+    with report_problems(on_problem):
+        has_on_commit(node.operator, where)
     two = isinstance(node.operator, TwoInputOperator)
     if two != isinstance(node.parent, ConnectNode):
-        raise InvalidInputError(
-            f"{where} takes {'two streams' if two else 'one stream'}",
-            found="one stream" if two else "two streams",
-            action="use left.connect(right).apply(…) with a TwoInputOperator",
+        on_problem(
+            InvalidInputError(
+                f"{where} takes {'two streams' if two else 'one stream'}",
+                found="one stream" if two else "two streams",
+                action="use left.connect(right).apply(…) with a TwoInputOperator",
+            )
         )
+        return
     inputs = (node.parent.left, node.parent.right) if isinstance(node.parent, ConnectNode) else (node.parent,)
     for name, parent in zip(node.operator.input_names, inputs, strict=True):
-        _check_rows_exist(node, schemas, parent)
-        _check_needed(node, name, parent, schemas)
+        with report_problems(on_problem):
+            _check_rows_exist(node, schemas, parent)
+            _check_needed(node, name, parent, schemas)
+    with report_problems(on_problem):
         for table in state_tables(node.operator):
             if not table.table_type.is_replicated:
-                _check_key(table, parent, schemas, where)
+                with report_problems(on_problem):
+                    _check_key(table, node.parent, schemas, where)
 
 
 def _check_rows_exist(node: ApplyNode | SinkNode, schemas: Schemas, parent: Any = None) -> None:

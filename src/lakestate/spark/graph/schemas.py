@@ -35,7 +35,9 @@ from lakestate.spark.graph.nodes import (
     SinkNode,
     SourceNode,
     TransformNode,
+    parents_of,
 )
+from lakestate.spark.graph.problems import OnProblem, raise_problem, report_problems
 from lakestate.spark.spark_reason import spark_reason
 from lakestate.tables.arrow.schema import arrow_fields, columns_of
 
@@ -46,13 +48,20 @@ if TYPE_CHECKING:
 class Schemas:
     """The columns of nodes, and the key of those that are keyed."""
 
-    def __init__(self, session: SparkSession, graph: Graph) -> None:
+    def __init__(self, session: SparkSession, graph: Graph, on_problem: OnProblem = raise_problem) -> None:
         self.session = session
         """Creates the empty frames. It is the user's session until the query has its own."""
         self._known: dict[int, StructType] = {}
         self._keys: dict[int, tuple[str, ...]] = {}
         for node in graph.nodes:
-            self._known[id(node)] = self._infer(node)
+            # Below a node with a problem, nothing is known either.
+            if all(self.knows(parent) for parent in parents_of(node)):
+                with report_problems(on_problem):
+                    self._known[id(node)] = self._infer(node)
+
+    def knows(self, node: Any) -> bool:
+        """Whether the columns of a node could be inferred."""
+        return id(node) in self._known
 
     def of(self, node: Any) -> StructType:
         """The columns of a node's rows, as a Spark schema."""

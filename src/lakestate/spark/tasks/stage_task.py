@@ -23,6 +23,7 @@ from lakestate.runtime.subtask import StagePlan, SubtaskRun
 from lakestate.spark.tasks.task_errors import missing_module_error, record_errors
 
 REPORT = "__report"
+LOADED = "loaded"
 STAGES_KEPT = 16
 
 _OTHER_MODULE = re.compile(r"Can't get attribute '.*' on <module '([^']+)'")
@@ -39,7 +40,17 @@ class StageCode:
     @classmethod
     def of(cls, stage: StagePlan, backend: StateBackend) -> StageCode:
         """Pickle a stage. The bytes travel to executors inside one running job and are never stored."""
-        data = cloudpickle.dumps((stage, backend))  # type: ignore[no-untyped-call]
+        try:
+            data = cloudpickle.dumps((stage, backend))  # type: ignore[no-untyped-call]
+        except Exception as cause:
+            # Objects choose what they raise when they are pickled.
+            steps = ", ".join(link.step.step_id for link in stage.links)
+            raise InvalidInputError(
+                "operators or sinks cannot be sent to workers, because they cannot be pickled",
+                object_name=steps,
+                found=f"{type(cause).__name__}: {cause}",
+                action="create what cannot be pickled, such as a connection, in on_start",
+            ) from cause
         return cls(data, blake2b(data, digest_size=16).hexdigest())
 
     def load(self) -> tuple[StagePlan, StateBackend]:
@@ -123,6 +134,19 @@ class StageTask:
         fields = output_fields(self.exports)
         arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in fields]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+@dataclass(frozen=True)
+class LoadTask:
+    """Loads the code of stages in a worker, and does nothing with it."""
+
+    codes: tuple[StageCode, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Load the code once for each batch."""
+        with record_errors():
+            for _ in batches:
+                yield pa.record_batch({LOADED: pa.array([len([code.load() for code in self.codes])])})
 
 
 def output_fields(exports: Sequence[Export]) -> list[pa.Field]:

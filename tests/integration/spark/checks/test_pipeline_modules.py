@@ -43,11 +43,16 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module(name)
 
 
-def check_runs(spark: SparkSession, folder: Path, operator: ls.Operator) -> None:
+def draw(spark: SparkSession, folder: Path, operator: ls.Operator) -> tuple[ls.ParquetBackend, ls.Pipeline]:
     backend = ls.ParquetBackend(folder / "checkpoints", cache_dir=folder / "cache")
     pipeline = ls.Pipeline("totals", backend, parallelism=2)
     source = pipeline.source(read_stream(spark, folder / "in"))
     source.key_by("user").apply("totals", operator)
+    return backend, pipeline
+
+
+def check_runs(spark: SparkSession, folder: Path, operator: ls.Operator) -> None:
+    backend, pipeline = draw(spark, folder, operator)
     run_available(pipeline)
     assert state_rows(backend, "totals", "totals", operator, "totals") == spark_totals(spark, folder / "in")
 
@@ -60,6 +65,8 @@ def test_a_module_that_only_the_driver_has_is_named_and_can_be_shipped(
         ls.InvalidInputError, match=rf"cannot load the code of the pipeline: module {module.__name__};"
     ):
         check_runs(spark, tmp_path, module.Totals())
+    [problem] = draw(spark, tmp_path, module.Totals())[1].dry_run().problems
+    assert problem.object_name == f"module {module.__name__}"
     spark.addArtifacts(str(module.__file__), pyfile=True)
     check_runs(spark, tmp_path, module.Totals())
 

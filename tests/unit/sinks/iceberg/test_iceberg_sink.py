@@ -228,6 +228,42 @@ def test_the_example_of_the_documentation_makes_its_table(tmp_path: Path) -> Non
     assert [n for _, n in names["days"].fetchall()] == [2]
 
 
+class TestDryRun:
+    def test_nothing_is_created_for_a_new_table(self, tmp_path: Path) -> None:
+        sink = IcebergSink("shop.orders", catalog=tmp_path / "warehouse", partition_by=["country"])
+        sink.dry_run(SCHEMA)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_catalog_without_the_table_stays_without_it(self, warehouse: Warehouse) -> None:
+        warehouse.sink().check(SCHEMA)
+        other = IcebergSink("shop.other", catalog=str(warehouse.root))
+        other.dry_run(SCHEMA)
+        with pytest.raises(NotFoundError):
+            other.load_table()
+
+    def test_rows_that_no_table_could_hold_are_refused(self, tmp_path: Path) -> None:
+        sink = IcebergSink("shop.orders", catalog=tmp_path, partition_by=["nope"])
+        with pytest.raises(InvalidInputError, match="partitioned by a column that it does not have: nope"):
+            sink.dry_run(SCHEMA)
+        with pytest.raises(NotFoundError, match=r"shop\.orders"):
+            IcebergSink("shop.orders", catalog=tmp_path, create=False).dry_run(SCHEMA)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_rows_that_do_not_fit_an_existing_table_are_refused(self, warehouse: Warehouse) -> None:
+        warehouse.sink().check(SCHEMA)
+        more = SCHEMA.append(pa.field("more", pa.int64()))
+        with pytest.raises(InvalidInputError, match="more"):
+            warehouse.sink().dry_run(more)
+
+
+def test_a_warehouse_may_be_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given in ("warehouse", Path("warehouse")):
+        properties = IcebergCatalog.of(IcebergSink("shop.orders", catalog=given).catalog).properties
+        assert properties["warehouse"] == f"{tmp_path}/warehouse"
+        assert properties["uri"].startswith(f"sqlite:///{tmp_path}/warehouse/catalog.db")
+
+
 TIMED = pa.schema([("row", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 
 
