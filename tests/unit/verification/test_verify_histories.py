@@ -8,9 +8,9 @@ import lakestate as ls
 from lakestate.storage.parallel import run_sequentially
 from lakestate.testing.simulation import run, run_seed
 from lakestate.testing.simulation.cluster.actors import REFUSED
-from lakestate.testing.simulation.cluster.engine import JOB_ID, sinks_of
+from lakestate.testing.simulation.cluster.engine import sinks_of
 from lakestate.testing.simulation.cluster.process import Process, SimulatedBackend
-from lakestate.testing.simulation.cluster.world import World
+from lakestate.testing.simulation.cluster.world import JOB_ID, World
 from lakestate.verification import VerificationReport
 
 SEEDS = 20
