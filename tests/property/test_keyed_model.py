@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.support.jobs.table_job import EAGER, PARTIAL, TableJob
+from tests.support.small_files import shape_as_large
 
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
@@ -42,11 +44,14 @@ class KeyedModel(RuleBasedStateMachine):
 
     hash: Callable[[Sequence[pa.Array]], np.ndarray] = staticmethod(routing_keys)
     route_by: Sequence[str] | None = None
+    fetches_columns = False
+    """Whether files have the shape of large ones, and nothing is cached."""
 
     @initialize(parallelism=st.integers(1, 4))
     def start(self, parallelism: int) -> None:
         self.version = 1
-        self.job = TableJob([self.table()], parallelism)
+        self.shape = shape_as_large() if self.fetches_columns else ExitStack()
+        self.job = TableJob([self.table()], parallelism, caches=not self.fetches_columns)
         self.model: dict[Key, Value] = {}
         self.published: dict[int, tuple[int, dict[Key, Value]]] = {}
 
@@ -87,6 +92,24 @@ class KeyedModel(RuleBasedStateMachine):
                 for there, row in zip(found.to_pylist(), rows.to_pylist(), strict=True)
             ]
             assert answers == [self.model.get(key) for key in wanted]
+
+    @rule(asked=st.lists(keys, max_size=12), columns=st.lists(st.sampled_from(["n", "x"]), unique=True))
+    def get_columns(self, asked: list[Key], columns: list[str]) -> None:
+        places = [["n", "x"].index(name) for name in columns]
+        for manager, part in self.routed(asked):
+            wanted = [self.model.get(asked[index]) for index in part]
+            found, rows = manager.keyed("t").lookup(key_table([asked[index] for index in part]), columns)
+            assert found.to_pylist() == [value is not None for value in wanted]
+            expected = [tuple(None if value is None else value[p] for p in places) for value in wanted]
+            assert [tuple(row.values()) for row in rows.to_pylist()] == expected
+        found_keys = [
+            (row["user"], row["item"], *(row[name] for name in columns))
+            for manager in self.job.managers
+            for batch in manager.keyed("t").scan(columns)
+            for row in batch.to_pylist()
+        ]
+        expected_rows = [(*key, *(value[p] for p in places)) for key, value in self.model.items()]
+        assert sorted(found_keys, key=repr) == sorted(expected_rows, key=repr)
 
     @rule(asked=st.lists(keys, max_size=6))
     def get_prefix(self, asked: list[Key]) -> None:
@@ -165,6 +188,7 @@ class KeyedModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "job"):
             self.job.close()
+            self.shape.close()
 
     def padded(self, value: Value) -> Value:
         return value if self.version == 1 else (*value, "new")
@@ -194,9 +218,10 @@ class KeyedModel(RuleBasedStateMachine):
 
 
 class FineKeyModel(KeyedModel):
-    """Many keys share one routing key."""
+    """Many keys share one routing key, and columns are fetched alone."""
 
     route_by = ("user",)
+    fetches_columns = True
 
 
 class CollidingModel(KeyedModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -21,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.support.jobs.time_key_job import TimeKeyJob
+from tests.support.small_files import shape_as_large
 
 from lakestate.protocol.key_ranges import key_range_of
 from lakestate.storage.cache.run_cache import RunCache
@@ -61,6 +63,8 @@ class TimeKeyMachine(RuleBasedStateMachine):
     route_by: ClassVar[list[str] | None] = None
     hash: ClassVar[Callable[..., np.ndarray]] = staticmethod(routing_keys)
     caches: ClassVar[bool] = False
+    fetches_columns: ClassVar[bool] = False
+    """Whether files have the shape of large ones, so that columns are fetched alone."""
 
     @initialize(parallelism=st.integers(1, 3), batches=st.lists(BATCHES, min_size=2, max_size=4))
     def begin(self, parallelism: int, batches: list[list[Row]]) -> None:
@@ -72,6 +76,7 @@ class TimeKeyMachine(RuleBasedStateMachine):
             retention=f"{RETENTION_US} us",
         )
         table._hash = self.hash
+        self.shape = shape_as_large() if self.fetches_columns else ExitStack()
         self.folder = tempfile.mkdtemp() if self.caches else None
         cache = RunCache(Path(self.folder), 1 << 26) if self.folder else None
         self.job = TimeKeyJob(table, parallelism, watermark_us=0, cache=cache)
@@ -81,6 +86,8 @@ class TimeKeyMachine(RuleBasedStateMachine):
             self.run_an_epoch([batch], advance=1)
 
     def teardown(self) -> None:
+        if hasattr(self, "shape"):
+            self.shape.close()
         if getattr(self, "folder", None):
             # The cache may still be being filled beside the test.
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -190,6 +197,16 @@ class TimeKeyMachine(RuleBasedStateMachine):
             found += part
         assert ordered(found) == ordered([row for row in self.rows if inside(row, start, end)])
 
+    @rule(start=ENDS, end=ENDS, columns=st.lists(st.sampled_from(["n", "ts"]), unique=True))
+    def some_columns(self, start: int | None, end: int | None, columns: list[str]) -> None:
+        start, end = self.span(start, end)
+        names = ["user", "item", *columns]
+        tables = [subtask.state.rows_between(start, end, columns) for subtask in self.job.subtasks]
+        assert [table.column_names for table in tables] == [names] * len(tables)
+        found = pa.concat_tables(tables).to_pylist()
+        wanted = [row for row in self.rows if inside(row, start, end)]
+        assert sorted(map(repr, found)) == sorted(map(repr, as_table(wanted).select(names).to_pylist()))
+
     @rule(keys=KEYS, start=ENDS, end=ENDS)
     def rows_of(self, keys: list[tuple[str | None, int | None]], start: int | None, end: int | None) -> None:
         asked = as_keys(keys)
@@ -255,6 +272,7 @@ class FineKeyMachine(TimeKeyMachine):
 
 class CollidingMachine(TimeKeyMachine):
     hash = staticmethod(colliding)
+    fetches_columns = True
 
 
 class CollidingFineKeyMachine(TimeKeyMachine):

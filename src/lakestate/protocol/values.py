@@ -168,7 +168,7 @@ class FileRef:
     valid_keys: KeyRange = ALL_KEYS
     valid_from_us: int | None = None
     blocks: tuple[Block, ...] = ()
-    """The row groups, if there are several. The footer follows the last one."""
+    """The row groups, unless the file is small and has only one. The footer follows the last one."""
     footer_checksum: int = 0
     unknown_fields: bytes = b""
 

@@ -25,11 +25,17 @@ PARTIAL = CompactionPolicy(files_min=2, files_max=2, size_ratio=0.001, size_floo
 class TableJob:
     """The subtasks of one operator over a store in memory."""
 
-    def __init__(self, tables: Sequence[Table], parallelism: int = 1, url: str | None = None) -> None:
+    def __init__(
+        self, tables: Sequence[Table], parallelism: int = 1, url: str | None = None, *, caches: bool = True
+    ) -> None:
         self.tables = list(tables)
         self.parallelism = parallelism
         self._folder = tempfile.TemporaryDirectory(prefix="lakestate-test-", ignore_cleanup_errors=True)
-        self.backend = ParquetBackend(url or f"memory://{uuid.uuid4().hex}", cache_dir=self._folder.name)
+        self.backend = ParquetBackend(
+            url or f"memory://{uuid.uuid4().hex}",
+            cache_dir=self._folder.name,
+            cache_bytes="1GB" if caches else 0,
+        )
         self.epoch: Epoch | None = None
         self.oldest = 1
         self.compacted: CompactedOperator | None = None

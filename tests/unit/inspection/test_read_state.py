@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -20,6 +21,7 @@ from tests.support.clocks import SetClock
 from tests.support.jobs.counter_table import CounterTable
 from tests.support.jobs.table_job import EAGER, TableJob
 from tests.support.repository import ROOT
+from tests.support.small_files import shape_as_large
 
 import lakestate as ls
 from lakestate.errors import IncompatibleStateError, NotFoundError
@@ -106,6 +108,9 @@ def run_epoch(job: TableJob, model: Model, rng: random.Random, now: int) -> None
             if rng.random() < 0.5:
                 manager.keyed("seen").put(pa.table({"user": [user], "at": pa.array([at], TS)}))
                 model.seen[user] = at
+            if rng.random() < 0.1:
+                manager.time_key("clicks").delete(pa.table({"user": [user]}))
+                model.clicks = [click for click in model.clicks if click[0] != user]
             manager.time_key("clicks").insert(pa.table({"user": [user], "n": [n], "ts": pa.array([at], TS)}))
             model.clicks.append((user, n, at))
     key = rng.choice("abc")
@@ -117,8 +122,17 @@ def run_epoch(job: TableJob, model: Model, rng: random.Random, now: int) -> None
         model.limits.pop(key, None)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_every_epoch_reads_as_the_model_says(jobs: list[TableJob], seed: int) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [ExitStack, shape_as_large], ids=["small files", "many row groups"])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_epoch_reads_as_the_model_says(
+    jobs: list[TableJob], seed: int, shape: Callable[[], ExitStack]
+) -> None:
+    with shape():
+        _compare_with_the_model(jobs, seed)
+
+
+def _compare_with_the_model(jobs: list[TableJob], seed: int) -> None:
     rng, model = random.Random(seed), Model({}, {}, [], {})
     job = start(jobs, TOTALS, SEEN, CLICKS, LIMITS, parallelism=2)
     expected: dict[int, dict[str, list[dict[str, Any]]]] = {}

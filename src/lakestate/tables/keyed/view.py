@@ -55,27 +55,32 @@ class KeyedView(ScannedView):
         self._hashed: HashedKeys | None = None
         """The keys of the last lookup, which are usually put next."""
 
-    def get(self, keys: Rows) -> pa.RecordBatch:
-        """The values of keys, one row for each; null where a key has no row."""
-        return self.lookup(keys)[1]
+    def get(self, keys: Rows, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The values of keys, one row for each; null where a key has no row.
+
+        `columns` are the value columns to return. Of a large file, others are not fetched.
+        """
+        return self.lookup(keys, columns)[1]
 
     def contains(self, keys: Rows) -> pa.BooleanArray:
-        """For each key, whether it has a row."""
-        return self.lookup(keys)[0]
+        """For each key, whether it has a row. Of a large file, only keys are fetched."""
+        return self.lookup(keys, ())[0]
 
-    def lookup(self, keys: Rows) -> tuple[pa.BooleanArray, pa.RecordBatch]:
-        """For each key, whether it has a row, and its values."""
-        columns = self._key_columns(keys, "get")
-        self._hashed = HashedKeys.of(self._layout, columns)
+    def lookup(
+        self, keys: Rows, columns: Sequence[str] | None = None
+    ) -> tuple[pa.BooleanArray, pa.RecordBatch]:
+        """For each key, whether it has a row, and its values. `columns` as in `get`."""
+        part = self._layout.for_values(columns)
+        self._hashed = HashedKeys.of(self._layout, self._key_columns(keys, "get"))
         query, order = self._hashed.query(), self._hashed.order
         check_queried_keys(query.keys, self._layout.config.name, self._context.task)
-        found = _Found(self._layout, len(query))
+        found = _Found(self._value_schema(columns), len(query))
         open_rows: np.ndarray | None = None
-        for run in self._runs():
-            part = query if open_rows is None else query.take(open_rows)
-            if not len(part):
+        for run in self._runs(part):
+            asked = query if open_rows is None else query.take(open_rows)
+            if not len(asked):
                 break
-            places = positions(run, part)
+            places = positions(run, asked)
             hit = np.flatnonzero(places != ABSENT)
             if not len(hit):
                 continue
@@ -84,22 +89,23 @@ class KeyedView(ScannedView):
             open_rows = np.delete(rows, hit)
         return found.in_order(order)
 
-    def get_prefix(self, keys: Rows) -> pa.Table:
+    def get_prefix(self, keys: Rows, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows whose key begins with the given columns, in the order of `keys`.
 
         `keys` has the first columns of the key, with those that rows are routed by among them. The first
         column of the result, `__query`, is the row number in `keys` that a row belongs to, from 0; then
-        come key and value columns.
+        come the key columns, and the value columns or those of them that `columns` names.
         """
+        part = self._layout.for_values(columns)
         query = PrefixQuery.of(self._layout, keys)
         check_queried_keys(query.keys, self._layout.config.name, self._context.task)
-        found = merge_runs([query.candidates(run) for run in self._runs()], self._layout)
+        found = merge_runs([query.candidates(run) for run in self._runs(part)], part)
         live = self._live(found, np.arange(len(found)))
         found = found if live is None else _filter_run(found, live)
         places, rows = query.matches(found)
         asked = query.order[rows]
         sorted_ = np.lexsort((places, asked))
-        table = self._declared_columns(found).take(pa.array(places[sorted_]))
+        table = self._declared_columns(found, columns).take(pa.array(places[sorted_]))
         field = pa.field(QUERY, pa.int64(), nullable=False)
         return table.add_column(0, field, pa.array(asked[sorted_]))
 
@@ -117,10 +123,10 @@ class KeyedView(ScannedView):
         values = [pa.nulls(count, field.type) for field in self._layout.value_fields]
         self._write(columns, values, removed=True)
 
-    def scan(self) -> Iterator[pa.RecordBatch]:
-        """All rows, keys then values, in order of routing key, some at a time."""
-        for run in self._live_slices():
-            yield from self._declared_columns(run).to_batches()
+    def scan(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows, keys then values, in order of routing key, some at a time. `columns` as in `get`."""
+        for run in self._live_slices(self._layout.for_values(columns)):
+            yield from self._declared_columns(run, columns).to_batches()
 
     def stored_part(self, keys: KeyRange) -> KeyedView:
         """The stored rows with routing keys in a range."""
@@ -129,8 +135,8 @@ class KeyedView(ScannedView):
         return part
 
     def count(self) -> int:
-        """The number of keys. Reads the whole state: do not call it for every batch."""
-        return sum(len(run) for run in self._live_slices())
+        """The number of keys. Reads all keys: do not call it for every batch."""
+        return sum(len(run) for run in self._live_slices(self._layout.for_values(())))
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """All rows as dicts, keys then values. For tests and tools."""
@@ -161,9 +167,10 @@ class KeyedView(ScannedView):
         """Close runs that are open only for earlier epochs."""
         self._stored.forget_before(min_epoch)
 
-    def _runs(self) -> Iterator[Run]:
-        yield from self._written
-        yield from self._stored
+    def _runs(self, part: RunLayout) -> Iterator[Run]:
+        """All runs, newest first, in a layout with some of the value columns."""
+        yield from (run.select(part) for run in self._written)
+        yield from (run.select(part) for run in self._stored.runs(part.value_names))
 
     def _key_columns(self, rows: Rows, verb: str) -> list[pa.Array]:
         return conform_columns(rows, self._layout.key_fields, f"{verb} on {self._layout.config.name}")
@@ -207,25 +214,30 @@ class KeyedView(ScannedView):
             live = fresh if live is None else live & fresh
         return live
 
-    def _live_slices(self) -> Iterator[Run]:
-        for part in key_slices(list(self._runs())):
-            run = merge_runs(part, self._layout)
+    def _live_slices(self, part: RunLayout) -> Iterator[Run]:
+        for pieces in key_slices(list(self._runs(part))):
+            run = merge_runs(pieces, part)
             live = self._live(run, np.arange(len(run)))
             run = run if live is None else _filter_run(run, live)
             if len(run):
                 yield run
 
-    def _declared_columns(self, run: Run) -> pa.Table:
+    def _value_schema(self, columns: Sequence[str] | None) -> pa.Schema:
+        schema = self._layout.value_schema
+        return schema if columns is None else pa.schema([schema.field(name) for name in columns])
+
+    def _declared_columns(self, run: Run, columns: Sequence[str] | None) -> pa.Table:
         """Keys, then values. A very large run holds its text with 64-bit offsets."""
-        schema = pa.schema([field.with_nullable(True) for field in self._layout.row_schema])
+        keys = [field.with_nullable(True) for field in self._layout.key_fields]
+        schema = pa.schema([*keys, *self._value_schema(columns)])
         return narrow_text(run.rows.select(schema.names), schema)
 
 
 class _Found:
     """Rows found in several runs, assembled in the order of the query."""
 
-    def __init__(self, layout: RunLayout, count: int) -> None:
-        self._layout = layout
+    def __init__(self, schema: pa.Schema, count: int) -> None:
+        self._schema = schema
         self._sources = np.full(count, ABSENT, dtype=np.int64)
         self._pieces: list[list[pa.Array]] = []
         self._taken = 0
@@ -235,10 +247,8 @@ class _Found:
         if live is not None:
             places, rows = places[live], rows[live]
         indices = pa.array(places)
-        taken = [run.take(name, indices) for name in self._layout.value_names]
-        fields = self._layout.value_schema
         # A very large run holds its text with 64-bit offsets.
-        self._pieces.append([piece.cast(field.type) for piece, field in zip(taken, fields, strict=True)])
+        self._pieces.append([run.take(field.name, indices).cast(field.type) for field in self._schema])
         self._sources[rows] = np.arange(self._taken, self._taken + len(places))
         self._taken += len(places)
 
@@ -248,10 +258,12 @@ class _Found:
         sources[order] = self._sources
         present = sources != ABSENT
         indices = pa.array(sources, mask=~present)
-        columns = [
-            self._column(number, field, indices) for number, field in enumerate(self._layout.value_schema)
-        ]
-        return pa.array(present), pa.RecordBatch.from_arrays(columns, schema=self._layout.value_schema)
+        if not len(self._schema):
+            # Arrow takes the number of rows from the first column, and there is none.
+            rows = pa.Array.from_buffers(pa.struct([]), len(present), [None])
+            return pa.array(present), pa.RecordBatch.from_struct_array(rows)
+        columns = [self._column(number, field, indices) for number, field in enumerate(self._schema)]
+        return pa.array(present), pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _column(self, number: int, field: pa.Field, indices: pa.Array) -> pa.Array:
         pieces = [piece[number] for piece in self._pieces if len(piece[number])]

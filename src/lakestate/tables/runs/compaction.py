@@ -7,7 +7,7 @@ not grow with the state. The files it replaces stay readable until retention rem
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,12 @@ from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.files import RunSummary, Upgrade, open_run, split_into_row_groups, store_run_bytes
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.merge import key_slices, merge_runs
-from lakestate.tables.runs.parquet import long_columns, run_writer
+from lakestate.tables.runs.parquet import (
+    footer_with_checksums,
+    has_column_checksums,
+    long_columns,
+    run_writer,
+)
 from lakestate.tables.runs.run import Run
 
 
@@ -69,8 +74,21 @@ def write_pieces(
                     streamed.add(group)
         if not streamed.row_count:
             return None
+        _add_column_checksums(path, stored, key_values)
         with pa.memory_map(str(path)) as source:
             return store_run_bytes(source.read_buffer(), streamed, layout, context, epoch)
+
+
+def _add_column_checksums(path: Path, schema: pa.Schema, key_values: Mapping[bytes, bytes]) -> None:
+    """Give a large file the checksums of its column chunks, in place: only its footer changes."""
+    if not has_column_checksums(path.stat().st_size):
+        return
+    with pa.memory_map(str(path)) as source:
+        start, footer = footer_with_checksums(source.read_buffer(), schema, key_values)
+    with path.open("r+b") as file:
+        file.truncate(start)
+        file.seek(start)
+        file.write(footer)
 
 
 def _merge_surviving_rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +26,15 @@ from lakestate.tables.context import TableContext
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.hashes import add_hashes
 from lakestate.tables.runs.layout import RunLayout
-from lakestate.tables.runs.parquet import decode_run, encode_run, row_group_bounds, row_groups
-from lakestate.tables.runs.partial_read import read_blocks, wanted_blocks
+from lakestate.tables.runs.parquet import (
+    decode_run,
+    encode_run,
+    footer_with_checksums,
+    has_column_checksums,
+    row_group_bounds,
+    row_groups,
+)
+from lakestate.tables.runs.partial_read import read_blocks, read_columns, wanted_blocks
 from lakestate.tables.runs.run import Run
 from lakestate.tables.writers import writers
 
@@ -50,7 +57,8 @@ def write_run(run: Run, context: TableContext, epoch: Epoch) -> FileRef:
     """Store a run as a new data file, and keep it in the cache."""
     layout = run.layout
     rows = run.rows.select(layout.stored_schema.names)
-    data = encode_run(rows, CheckpointParquetMetadata.of(layout.config).to_key_values())
+    key_values = CheckpointParquetMetadata.of(layout.config).to_key_values()
+    data = add_column_checksums(encode_run(rows, key_values), rows.schema, key_values)
     streamed = RunSummary()
     for group in split_into_row_groups(run):
         streamed.add(group)
@@ -58,6 +66,17 @@ def write_run(run: Run, context: TableContext, epoch: Epoch) -> FileRef:
     if context.cache is not None:
         _fill_cache(context.cache, _cache_key(file, layout, context), run.rows)
     return file
+
+
+def add_column_checksums(data: pa.Buffer, schema: pa.Schema, key_values: Mapping[bytes, bytes]) -> pa.Buffer:
+    """The bytes of a file, with the checksums of its column chunks in the footer if it is large."""
+    if not has_column_checksums(data.size):
+        return data
+    start, footer = footer_with_checksums(data, schema, key_values)
+    whole = pa.BufferOutputStream()
+    whole.write(data.slice(0, start))
+    whole.write(footer)
+    return whole.getvalue()
 
 
 def split_into_row_groups(run: Run) -> Iterator[Run]:
@@ -113,19 +132,29 @@ def store_run_bytes(
     return file
 
 
-def open_run(file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None = None) -> Run:
+def open_run(
+    file: FileRef,
+    layout: RunLayout,
+    context: TableContext,
+    upgrade: Upgrade | None = None,
+    names: Collection[str] | None = None,
+) -> Run:
     """The rows of a file that are valid for the holder of the reference.
 
+    With `names`, only these value columns are needed, and the run may lack others. It has all of them
+    if they are in the cache, or if the file is too small, or of a version that must be migrated whole.
     Raises CorruptionError naming the file if it is missing, damaged, or belongs to another table.
     """
-    key = _cache_key(file, layout, context)
     cache = context.cache if _is_cacheable(file, layout, context) else None
-    cached = None if cache is None else _find_cached(cache, key)
-    run = None if cached is None else _map_cached(cached, layout)
-    if run is None:
-        run = Run(_fetch_rows(file, layout, context, upgrade), layout)
-        if cache is not None and cached is None:
-            writers().submit(_fill_cache, cache, key, run.rows)
+    layouts = _layouts_to_try(file, layout, names)
+    keys = {_cache_key(file, each, context): each for each in layouts}
+    held = {} if cache is None else {key: found for key in keys if (found := _find_cached(cache, key))}
+    for key, cached in held.items():
+        if (known := _map_cached(cached, keys[key])) is not None:
+            return known.clip_to(file.valid_keys)
+    run = _fetch_run(file, layouts, context, upgrade)
+    if cache is not None and not held:
+        writers().submit(_fill_cache, cache, _cache_key(file, run.layout, context), run.rows)
     return run.clip_to(file.valid_keys)
 
 
@@ -146,6 +175,16 @@ def forget_runs(files: Sequence[FileRef], layout: RunLayout, context: TableConte
         context.cache.discard([_cache_key(file, layout, context) for file in files])
     except (LakestateError, OSError) as cause:
         _log.warning("runs that no epoch needs stay in the cache for now: %s", cause)
+
+
+def _layouts_to_try(file: FileRef, layout: RunLayout, names: Collection[str] | None) -> list[RunLayout]:
+    """The layouts in which a run can be opened: all columns, and then only the needed ones if they can
+    be fetched alone. A migration needs all."""
+    part = layout.for_values(names)
+    is_divisible = file.blocks and has_column_checksums(file.size_bytes)
+    if part is layout or not is_divisible or _is_migrated(file, layout):
+        return [layout]
+    return [layout, part]
 
 
 def _find_cached(cache: RunCache, key: str) -> CachedFile | None:
@@ -217,6 +256,22 @@ def _sound_rows(cached: CachedFile, layout: RunLayout) -> pa.Table:
     return rows
 
 
+def _fetch_run(
+    file: FileRef, layouts: Sequence[RunLayout], context: TableContext, upgrade: Upgrade | None
+) -> Run:
+    """The run in the last layout if its columns can be fetched alone, and otherwise in the first."""
+    whole, part = layouts[0], layouts[-1]
+    if part is not whole:
+        groups = wanted_blocks(file) or range(len(file.blocks))
+        found = read_columns(file, groups, part.stored_schema.names, context.objects)
+        if found is not None:
+            rows, metadata = found
+            shown = context.objects.url_of(file.path)
+            CheckpointParquetMetadata.from_key_values(metadata, shown).check(part.config, shown)
+            return Run(require_layout(add_hashes(rows, part, shown), part, shown), part)
+    return Run(_fetch_rows(file, whole, context, upgrade), whole)
+
+
 def _fetch_rows(file: FileRef, layout: RunLayout, context: TableContext, upgrade: Upgrade | None) -> pa.Table:
     shown = context.objects.url_of(file.path)
     blocks = wanted_blocks(file)
@@ -242,8 +297,8 @@ def require_layout(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
 
 
 def _blocks(data: pa.Buffer, group_keys: Sequence[KeyRange]) -> tuple[Block, ...]:
-    """What is needed to read and verify a part of the file. Empty for one row group."""
-    if len(group_keys) < 2:
+    """What is needed to read and verify a part of the file. Empty for a small file of one row group."""
+    if len(group_keys) < 2 and not has_column_checksums(data.size):
         return ()
     groups = row_groups(pq.read_metadata(pa.BufferReader(data)))
     return tuple(

@@ -8,8 +8,8 @@ computing them is faster than fetching them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from lakestate.errors import IncompatibleStateError
+from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import TableConfig
+from lakestate.protocol.names import nearest_names
 from lakestate.tables.arrow.schema import arrow_fields
 from lakestate.tables.hashing.routing import routing_keys
 
@@ -110,6 +111,40 @@ class RunLayout:
     def row_schema(self) -> pa.Schema:
         """The rows that users put and scan: key columns, then value columns."""
         return pa.schema([*self.key_fields, *self.value_fields])
+
+    def for_values(self, names: Collection[str] | None) -> RunLayout:
+        """The layout with only some value columns, and the time by which rows expire; None stands for all.
+
+        Raises InvalidInputError for a name that is no value column.
+        """
+        if names is None:
+            return self
+        if isinstance(names, str):
+            raise InvalidInputError("columns takes a list of names", found=repr(names))
+        key = frozenset(names)
+        if key not in self._parts:
+            self._check_values(names)
+            kept = {*names, self.config.time_column}
+            columns = tuple(column for column in self.config.value_columns if column.name in kept)
+            is_whole = len(columns) == len(self.value_names)
+            part = self if is_whole else replace(self, config=replace(self.config, value_columns=columns))
+            self._parts[key] = part
+        return self._parts[key]
+
+    @cached_property
+    def _parts(self) -> dict[frozenset[str], RunLayout]:
+        return {}
+
+    def _check_values(self, names: Collection[str]) -> None:
+        unknown = [name for name in names if name not in self.value_names]
+        if unknown:
+            nearest = [near for name in unknown for near in nearest_names(name, self.value_names)]
+            raise InvalidInputError(
+                f"table {self.config.name} has no such value column",
+                object_name=", ".join(unknown),
+                found=", ".join(self.value_names),
+                action=f"did you mean {' or '.join(nearest)}?" if nearest else None,
+            )
 
     def mismatch(self, found: pa.Schema, object_name: str) -> IncompatibleStateError:
         """The error for a file whose columns are not those of this layout."""

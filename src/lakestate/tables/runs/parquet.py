@@ -7,13 +7,14 @@ that owns a part of the keys reads and verifies only that part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from lakestate.errors import CorruptionError
 from lakestate.tables.arrow.value_limits import LONG_BYTES, bytes_before, cut_places, is_text, longest_bytes
@@ -90,6 +91,100 @@ def run_writer(
     )
 
 
+COLUMN_CHECKSUMS = b"lakestate.column_checksums"
+"""The key in Parquet's metadata under which a file has the xxh3 of each of its column chunks."""
+COLUMN_CHECKSUMS_BYTES_MIN = 1 << 20
+"""A smaller file is fetched whole: a second request takes longer than its bytes."""
+
+
+def has_column_checksums(size_bytes: int) -> bool:
+    """True if a file is large enough for its columns to be worth fetching alone."""
+    return size_bytes >= COLUMN_CHECKSUMS_BYTES_MIN
+
+
+def footer_with_checksums(
+    data: pa.Buffer, schema: pa.Schema, key_values: Mapping[bytes, bytes]
+) -> tuple[int, pa.Buffer]:
+    """Where the footer of a file begins, and a footer that says the same and has column checksums.
+
+    Pages cannot vouch for themselves: their checksums do not cover their headers. A reference has the
+    checksum of the footer, and so of the checksums in it.
+    """
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    digests = [
+        xxhash.xxh3_64_hexdigest(data.slice(chunk.start, chunk.length))
+        for group in range(metadata.num_row_groups)
+        for chunk in column_chunks(metadata, group)
+    ]
+    blank = pa.BufferOutputStream()
+    with run_writer(blank, schema, {**key_values, COLUMN_CHECKSUMS: "".join(digests).encode()}):
+        pass
+    described = pq.read_metadata(pa.BufferReader(blank.getvalue()))
+    described.append_row_groups(metadata)
+    footer = pa.BufferOutputStream()
+    described.write_metadata_file(footer)
+    length = int.from_bytes(data.slice(data.size - 8, 4).to_pybytes(), "little")
+    return data.size - 8 - length, footer.getvalue().slice(len(b"PAR1"))
+
+
+def column_checksums(metadata: pq.FileMetaData) -> list[list[int]] | None:
+    """For each row group the checksums of its column chunks; None if the file has none.
+
+    Raises ValueError if they are not those of this file.
+    """
+    stored = (metadata.metadata or {}).get(COLUMN_CHECKSUMS)
+    if stored is None:
+        return None
+    width, count = 16 * metadata.num_columns, metadata.num_row_groups
+    if len(stored) != width * count:
+        raise ValueError(f"{len(stored)} digits of column checksums")
+    return [
+        [int(stored[start : start + 16], 16) for start in range(group * width, (group + 1) * width, 16)]
+        for group in range(count)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChunk:
+    """The position of a column chunk in its file."""
+
+    start: int
+    length: int
+
+
+def column_chunks(metadata: pq.FileMetaData, group: int) -> list[ColumnChunk]:
+    """The positions of the column chunks of a row group, one for each leaf column."""
+    found = metadata.row_group(group)
+    columns = [found.column(number) for number in range(found.num_columns)]
+    return [ColumnChunk(_chunk_start(column), column.total_compressed_size) for column in columns]
+
+
+def leaves_of(schema: pa.Schema, names: Collection[str]) -> list[int]:
+    """The numbers of the leaf columns that the columns of these names consist of.
+
+    By position and not by Parquet's path, in which field `r` of `q` looks like a column `q.r`.
+    """
+    found: list[int] = []
+    place = 0
+    for field in schema:
+        count = _leaf_count(field.type)
+        found += range(place, place + count) if field.name in names else ()
+        place += count
+    return found
+
+
+def _leaf_count(type_: pa.DataType) -> int:
+    if not pa.types.is_nested(type_):
+        return 1
+    return sum(_leaf_count(type_.field(number).type) for number in range(type_.num_fields))
+
+
+def _chunk_start(column: pq.ColumnChunkMetaData) -> int:
+    if column.has_dictionary_page and column.dictionary_page_offset:
+        return int(column.dictionary_page_offset)
+    return int(column.data_page_offset)
+
+
 THREADED_BYTES_MIN = 1 << 20
 """Waking threads takes two milliseconds, longer than decoding a small file."""
 
@@ -104,13 +199,20 @@ def decode_run(data: pa.Buffer, object_name: str, row_count: int) -> pa.Table:
         raise undecodable_error(object_name, cause) from cause
 
 
-def read_row_groups(file: pq.ParquetFile, groups: Sequence[int], use_threads: bool = True) -> pa.Table:
-    """The rows of some row groups, all at once if Arrow can read them so."""
+def read_row_groups(
+    file: pq.ParquetFile,
+    groups: Sequence[int],
+    use_threads: bool = True,
+    leaves: Sequence[int] | None = None,
+) -> pa.Table:
+    """The rows of some row groups, all at once if Arrow can read them so; all columns, or some leaves."""
+    # Not by the names of columns, which Arrow takes as paths: see `leaves_of`.
+    read, options = file.reader.read_row_groups, {"column_indices": leaves, "use_threads": use_threads}
     try:
-        return file.read_row_groups(list(groups), use_threads=use_threads)
+        return read(list(groups), **options)
     except pa.ArrowNotImplementedError:
         # More than 2 GiB of text inside arrays, maps or structs; each row group has less.
-        return pa.concat_tables([file.read_row_group(each, use_threads=use_threads) for each in groups])
+        return pa.concat_tables([read([each], **options) for each in groups])
 
 
 def check_row_count(
@@ -146,16 +248,9 @@ def row_groups(metadata: pq.FileMetaData) -> tuple[RowGroup, ...]:
     """The positions of the row groups of a file."""
     found = []
     for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
-        columns = [group.column(number) for number in range(group.num_columns)]
-        start = min(
-            column.dictionary_page_offset or column.data_page_offset
-            if column.has_dictionary_page
-            else column.data_page_offset
-            for column in columns
-        )
-        length = sum(column.total_compressed_size for column in columns)
-        found.append(RowGroup(start, length, group.num_rows))
+        chunks = column_chunks(metadata, index)
+        start, length = min(chunk.start for chunk in chunks), sum(chunk.length for chunk in chunks)
+        found.append(RowGroup(start, length, metadata.row_group(index).num_rows))
     return tuple(found)
 
 

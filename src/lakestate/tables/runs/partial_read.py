@@ -1,13 +1,14 @@
-"""Reading only the row groups of a file that hold wanted keys, each verified on its own.
+"""Reading only the row groups and columns of a file that are wanted, each verified on its own.
 
 After rescaling, a subtask owns a part of a file's keys. The reference has the positions and checksums of
 the row groups, so that neither the rest of the file nor a request for the footer's position is needed.
+For single columns it has the checksum of the footer, and the footer has those of the column chunks.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,9 +17,16 @@ import xxhash
 from lakestate.errors import CorruptionError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.key_ranges import KEY_MAX, KeyRange
-from lakestate.protocol.values import FileRef
+from lakestate.protocol.values import Block, FileRef
 from lakestate.storage.store import ByteRange
-from lakestate.tables.runs.parquet import check_row_count, read_row_groups, undecodable_error
+from lakestate.tables.runs.parquet import (
+    check_row_count,
+    column_checksums,
+    column_chunks,
+    leaves_of,
+    read_row_groups,
+    undecodable_error,
+)
 
 
 def wanted_blocks(file: FileRef) -> tuple[int, ...]:
@@ -47,21 +55,77 @@ def read_blocks(
     """The rows of some row groups, and the file's key-value metadata."""
     shown = objects.url_of(file.path)
     spans = [ByteRange(file.blocks[index].start, file.blocks[index].length) for index in wanted]
-    last = file.blocks[-1]
-    footer_start = last.start + last.length
-    spans.append(ByteRange(footer_start, file.size_bytes - footer_start))
+    spans.append(_footer_span(file))
     pieces = objects.read_ranges(file.object_ref, spans)
     checksums = [file.blocks[index].checksum for index in wanted] + [file.footer_checksum]
     for span, piece, checksum in zip(spans, pieces, checksums, strict=True):
         _verify(shown, span, piece, checksum)
     try:
-        source = pa.PythonFile(SparseFile(file.size_bytes, spans, pieces), mode="r")
-        parquet = pq.ParquetFile(source, page_checksum_verification=False)
+        parquet = _open_sparse(file, spans, pieces)
         row_count = sum(file.blocks[index].row_count for index in wanted)
         check_row_count(parquet.metadata, wanted, row_count, shown)
         return read_row_groups(parquet, wanted), parquet.schema_arrow.metadata
     except (pa.ArrowException, OSError, ValueError) as cause:
         raise undecodable_error(shown, cause) from cause
+
+
+def read_columns(
+    file: FileRef, groups: Sequence[int], names: Collection[str], objects: JobObjects
+) -> tuple[pa.Table, Mapping[bytes, bytes] | None] | None:
+    """Some columns of some row groups, and the file's key-value metadata.
+
+    None if the file has no checksums of its columns. Takes two requests: the footer comes first.
+    """
+    shown, footer_span = objects.url_of(file.path), _footer_span(file)
+    (footer,) = objects.read_ranges(file.object_ref, [footer_span])
+    _verify(shown, footer_span, footer, file.footer_checksum)
+    try:
+        parquet = _open_sparse(file, [footer_span], [footer])
+        checksums = column_checksums(parquet.metadata)
+        if checksums is None:
+            return None
+        leaves = leaves_of(parquet.schema_arrow, names)
+        wanted = [
+            (ByteRange(chunk.start, chunk.length), checksums[group][leaf])
+            for group in groups
+            for leaf, chunk in enumerate(column_chunks(parquet.metadata, group))
+            if leaf in leaves
+        ]
+        if any(not _is_inside(span, file.blocks) for span, _ in wanted):
+            raise ValueError("a column chunk lies outside the row groups")
+        check_row_count(
+            parquet.metadata, groups, sum(file.blocks[index].row_count for index in groups), shown
+        )
+    except (pa.ArrowException, OSError, ValueError) as cause:
+        raise undecodable_error(shown, cause) from cause
+    spans = [span for span, _ in wanted]
+    pieces = objects.read_ranges(file.object_ref, spans)
+    for (span, checksum), piece in zip(wanted, pieces, strict=True):
+        _verify(shown, span, piece, checksum)
+    try:
+        parquet = _open_sparse(file, [*spans, footer_span], [*pieces, footer])
+        return read_row_groups(parquet, groups, leaves=leaves), parquet.schema_arrow.metadata
+    except (pa.ArrowException, OSError, ValueError) as cause:
+        raise undecodable_error(shown, cause) from cause
+
+
+def _open_sparse(file: FileRef, spans: Sequence[ByteRange], pieces: Sequence[bytes]) -> pq.ParquetFile:
+    source = pa.PythonFile(SparseFile(file.size_bytes, spans, pieces), mode="r")
+    # Without `pre_buffer`, which also reads what lies between two columns.
+    return pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=False)
+
+
+def _footer_span(file: FileRef) -> ByteRange:
+    last = file.blocks[-1]
+    start = last.start + last.length
+    return ByteRange(start, file.size_bytes - start)
+
+
+def _is_inside(span: ByteRange, blocks: Sequence[Block]) -> bool:
+    return any(
+        block.start <= span.start and 0 < span.length <= block.start + block.length - span.start
+        for block in blocks
+    )
 
 
 def _verify(shown: str, span: ByteRange, piece: bytes, checksum: int) -> None:

@@ -6,6 +6,7 @@ memory map for what earlier epochs left in the run cache.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -115,6 +116,16 @@ class Run:
             if last > first
         ]
         return pa.concat_arrays(pieces) if pieces else pa.nulls(0, chunked.type)
+
+    def has_values(self, names: Collection[str]) -> bool:
+        """True if the run has these value columns. One that was fetched for less may lack some."""
+        return set(names) <= set(self.layout.value_names)
+
+    def select(self, layout: RunLayout) -> Run:
+        """The run with the columns of a layout, of which it must have all. No copy."""
+        if layout is self.layout or layout.value_names == self.layout.value_names:
+            return self
+        return Run(self.rows.select(layout.schema.names), layout, self.hold)
 
     def slice(self, start: int, stop: int) -> Run:
         """The rows from `start` up to, not including, `stop`. No copy."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from lakestate.protocol.key_ranges import KeyRange
@@ -11,6 +11,7 @@ from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
 from lakestate.tables.runs.files import Upgrade, find_run, open_run
 from lakestate.tables.runs.layout import RunLayout
+from lakestate.tables.runs.partial_read import wanted_blocks
 from lakestate.tables.runs.run import Run
 
 
@@ -29,6 +30,8 @@ class RunSet:
         self._context = context
         self._upgrade = upgrade
         self._open: dict[_Part, Run] = {}
+        self._pieces: dict[_Part, tuple[Sequence[int], Run]] = {}
+        """The row groups that were last opened for a part of the keys, by file."""
 
     @property
     def files(self) -> tuple[FileRef, ...]:
@@ -40,19 +43,26 @@ class RunSet:
         """Rows in all files, including those that newer ones hide."""
         return sum(file.row_count for file in self._files)
 
-    def __iter__(self) -> Iterator[Run]:
-        return (self.run(file) for file in self._files)
+    def runs(self, names: Collection[str] | None = None) -> Iterator[Run]:
+        """The runs of all files, with at least the named value columns; None stands for all."""
+        return (self.run(file, names) for file in self._files)
 
-    def run(self, file: FileRef) -> Run:
-        """The rows of one file that are valid here."""
-        part = _part(file)
-        if part not in self._open:
-            self._open[part] = open_run(file, self._layout, self._context, self._upgrade)
+    def run(self, file: FileRef, names: Collection[str] | None = None) -> Run:
+        """The rows of one file that are valid here, with at least the named value columns."""
+        part, wanted = _part(file), self._layout.for_values(names).value_names
+        known = self._open.get(part)
+        if known is None or not known.has_values(wanted):
+            if known is not None:
+                wanted = (*wanted, *known.layout.value_names)
+            self._open[part] = open_run(file, self._layout, self._context, self._upgrade, wanted)
         return self._open[part]
 
     def find_run(self, file: FileRef) -> Run | None:
-        """The rows of one file that are valid here, unless they would have to be fetched."""
-        return self._open.get(_part(file)) or find_run(file, self._layout, self._context)
+        """The rows of one file that are valid here, all columns, unless they would have to be fetched."""
+        known = self._open.get(_part(file))
+        if known is not None and known.has_values(self._layout.value_names):
+            return known
+        return find_run(file, self._layout, self._context)
 
     def for_next_epoch(
         self, files: tuple[FileRef, ...], context: TableContext, written: dict[FileRef, Run] | None = None
@@ -64,13 +74,26 @@ class RunSet:
         return moved
 
     def clip_to(self, keys: KeyRange) -> RunSet:
-        """The set for some of the keys. Files of one row group stay open here, and are fetched once."""
+        """The set for some of the keys, opened. What the next keys need too stays open here."""
         clipped = RunSet(clip_files(self._files, keys), self._layout, self._context, self._upgrade)
         for file in self._files:
             part = file.clipped_to(keys)
-            if part is not None and not file.blocks:
-                clipped._open[_part(part)] = self.run(file).clip_to(keys)
+            if part is not None:
+                clipped._open[_part(part)] = self._piece(file, part).clip_to(keys)
         return clipped
+
+    def _piece(self, file: FileRef, part: FileRef) -> Run:
+        """The row groups of a file that hold a part of its keys."""
+        if len(file.blocks) < 2:
+            return self.run(file)
+        groups = wanted_blocks(part) or range(len(file.blocks))
+        known = self._pieces.get(_part(file))
+        if known is None or tuple(known[0]) != tuple(groups):
+            keys = KeyRange(file.blocks[groups[0]].keys.first, file.blocks[groups[-1]].keys.last)
+            wide = file.clipped_to(keys) or part
+            known = groups, open_run(wide, self._layout, self._context, self._upgrade)
+            self._pieces[_part(file)] = known
+        return known[1]
 
     def forget_before(self, min_epoch: Epoch) -> None:
         """Close the runs of epochs before this one. They are reopened from the cache if needed."""

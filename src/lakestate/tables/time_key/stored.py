@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -60,9 +60,9 @@ class StoredRows:
         """The keys deleted in this epoch, or None."""
         return merge_runs(self._deleted, self._deleted[0].layout) if self._deleted else None
 
-    def run(self, file: FileRef) -> Run:
-        """The rows of a file, dead ones included."""
-        return self._rows.run(file)
+    def run(self, file: FileRef, names: Collection[str] | None) -> Run:
+        """The rows of a file, dead ones included, with at least the named value columns; None: all."""
+        return self._rows.run(file, names)
 
     def absorb_into(self, checkpointer: RunCheckpointer, row_count: int) -> list[Run]:
         """The live rows of small files, to be written again together with so many new rows.
@@ -90,14 +90,13 @@ class StoredRows:
 
     def live_places(self, file: FileRef, live: TimeSpan) -> np.ndarray:
         """The places of a file's rows that are in a span and not deleted."""
-        run, hidden = self.run(file), self.hidden_places(file)
-        return live_places(run, live, hidden)
+        return live_places(self.run(file, ()), live, self.hidden_places(file))
 
     def hidden_places(self, file: FileRef) -> np.ndarray:
         """The places of a file's rows whose key was deleted, ascending."""
         if file not in self._hidden:
             hiding = self._hiding(file)
-            self._hidden[file] = hidden_places(self.run(file), hiding) if hiding else NOTHING
+            self._hidden[file] = hidden_places(self.run(file, ()), hiding) if hiding else NOTHING
         return self._hidden[file]
 
     def is_whole(self, file: FileRef, live: TimeSpan) -> bool:
@@ -105,7 +104,9 @@ class StoredRows:
         is_owned = file.keys is not None and file.valid_keys.contains(file.keys)
         return is_owned and live.covers(file.times) and not self._hiding(file)
 
-    def search(self, span: TimeSpan, query: Query) -> Iterator[tuple[Run, np.ndarray, np.ndarray]]:
+    def search(
+        self, span: TimeSpan, query: Query, names: Collection[str]
+    ) -> Iterator[tuple[Run, np.ndarray, np.ndarray]]:
         """The rows of some keys: a run, the places in it, and the rows of the query they belong to.
 
         Goes from new to old, so that a key that was found among deletes hides what comes after.
@@ -120,7 +121,7 @@ class StoredRows:
             if is_deletes(file):
                 gone |= positions(self._deletes.run(file), query) != ABSENT
             else:
-                run = self.run(file)
+                run = self.run(file, names)
                 places, rows = matches(run, query, live)
                 shown = ~gone[rows]
                 yield run, places[shown], rows[shown]

@@ -7,8 +7,9 @@ its rows may be in the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -90,36 +91,51 @@ class TimeKeyView(ScannedView):
         table = pa.Table.from_arrays([*hashes, *keys, *values], schema=layout.schema)
         self._appended.append(Run(table, layout))
 
-    def rows_between(self, start: EventTimeLike | None, end: EventTimeLike | None) -> pa.Table:
-        """Rows with start <= time < end, in order of time. None leaves a side open."""
-        span = self._span(start, end)
-        pieces = [self._rows_in(run, span) for run in self._written_runs()]
+    def rows_between(
+        self,
+        start: EventTimeLike | None,
+        end: EventTimeLike | None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Rows with start <= time < end, in order of time. None leaves a side open.
+
+        `columns` are the value columns to return. Of a large file, others are not fetched.
+        """
+        span, part = self._span(start, end), self._part(columns)
+        pieces = [self._rows_in(run, part, span) for run in self._written_runs()]
         for file, live in self._stored.live_files(span):
-            hidden = self._stored.hidden_places(file)
-            pieces.append(self._rows_in(self._stored.run(file), live, hidden))
-        found = self._concat(pieces)
-        return found.take(pa.array(np.argsort(self._times(found), kind="stable")))
+            run, hidden = self._stored.run(file, part.value_names), self._stored.hidden_places(file)
+            pieces.append(self._rows_in(run, part, live, hidden))
+        found = self._concat(pieces, part)
+        found = found.take(pa.array(np.argsort(self._times(found), kind="stable")))
+        return self._answer(found, columns)
 
     def rows_of(
-        self, keys: Rows, start: EventTimeLike | None = None, end: EventTimeLike | None = None
+        self,
+        keys: Rows,
+        start: EventTimeLike | None = None,
+        end: EventTimeLike | None = None,
+        columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Rows of the given keys with start <= time < end, in the order of the keys and then of time.
 
-        The first column, `__query`, is the row number in `keys` that a row belongs to, from 0.
+        The first column, `__query`, is the row number in `keys` that a row belongs to, from 0. `columns`
+        as in `rows_between`.
         """
-        layout, span = self._layout, self._span(start, end)
-        columns = conform_columns(keys, layout.key_fields, f"rows of {layout.config.name}")
-        hashed = HashedKeys.of(layout, columns)
+        layout, span, part = self._layout, self._span(start, end), self._part(columns)
+        asked_keys = conform_columns(keys, layout.key_fields, f"rows of {layout.config.name}")
+        hashed = HashedKeys.of(layout, asked_keys)
         query, order = hashed.query(), hashed.order
         check_queried_keys(query.keys, layout.config.name, self._context.task)
         pieces, queries = [], [np.empty(0, dtype=np.int64)]
         written = ((run, *matches(run, query, span)) for run in self._written_runs())
-        for run, places, rows in (*written, *self._stored.search(span, query)):
-            pieces.append(self._rows_at(run, places))
+        for run, places, rows in (*written, *self._stored.search(span, query, part.value_names)):
+            pieces.append(self._rows_at(run, part, places))
             queries.append(order[rows])
-        found, asked = self._concat(pieces), np.concatenate(queries)
-        found = found.add_column(0, pa.field(QUERY, pa.int64(), nullable=False), pa.array(asked))
-        return found.take(pa.array(np.lexsort((self._times(found), asked))))
+        found, asked = self._concat(pieces, part), np.concatenate(queries)
+        sorted_ = np.lexsort((self._times(found), asked))
+        found = self._answer(found.take(pa.array(sorted_)), columns)
+        return found.add_column(0, pa.field(QUERY, pa.int64(), nullable=False), pa.array(asked[sorted_]))
 
     def delete(self, keys: Rows) -> None:
         """Remove all rows of the given keys. Rows that are inserted later stay. Other keys are ignored."""
@@ -150,7 +166,7 @@ class TimeKeyView(ScannedView):
             if self._stored.is_whole(file, live):
                 best.append(_earliest_us((file, live)))
             else:
-                times = event_times(self._stored.run(file))[self._stored.live_places(file, live)]
+                times = event_times(self._stored.run(file, ()))[self._stored.live_places(file, live)]
                 best += [int(times.min())] if len(times) else []
         return min(best, default=None)
 
@@ -166,14 +182,21 @@ class TimeKeyView(ScannedView):
             total += file.row_count if whole else len(self._stored.live_places(file, live))
         return total
 
-    def scan(self) -> Iterator[pa.RecordBatch]:
-        """All rows, keys then values, some at a time, in no particular order."""
-        span = self._span(None, None)
+    def scan(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows, keys then values, some at a time, in no particular order.
+
+        `columns` as in `rows_between`.
+        """
+        span, part = self._span(None, None), self._part(columns)
         written, stored = self._unsorted_runs(), list(self._stored.live_files(span))
-        for run in written:
-            yield from self._batches(run, span, NOTHING)
-        for file, live in stored:
-            yield from self._batches(self._stored.run(file), live, self._stored.hidden_places(file))
+        runs = [(run, span, NOTHING) for run in written]
+        files = (
+            (self._stored.run(file, part.value_names), live, self._stored.hidden_places(file))
+            for file, live in stored
+        )
+        for run, live, hidden in chain(runs, files):
+            for rows in self._pieces(run, part, live, hidden):
+                yield from self._answer(rows, columns).to_batches()
 
     def stored_part(self, keys: KeyRange) -> TimeKeyView:
         """The stored rows with routing keys in a range."""
@@ -239,32 +262,43 @@ class TimeKeyView(ScannedView):
         """The rows of this epoch in any order, dead ones included, for what does not search."""
         return [*self._sorted, *self._appended]
 
-    def _rows_in(self, run: Run, span: TimeSpan, hidden: np.ndarray = NOTHING) -> pa.Table:
+    def _part(self, columns: Sequence[str] | None) -> RunLayout:
+        """The layout with the named columns, and the time, which rows are found and sorted by."""
+        return self._layout.for_values(columns)
+
+    def _rows_in(self, run: Run, part: RunLayout, span: TimeSpan, hidden: np.ndarray = NOTHING) -> pa.Table:
         places = live_places(run, span, hidden)
-        return self._declared_columns(run.rows) if len(places) == len(run) else self._rows_at(run, places)
+        if len(places) == len(run):
+            return self._declared_columns(run.rows, part)
+        return self._rows_at(run, part, places)
 
-    def _rows_at(self, run: Run, places: np.ndarray) -> pa.Table:
-        return self._declared_columns(run.rows.select(self._layout.row_schema.names).take(pa.array(places)))
+    def _rows_at(self, run: Run, part: RunLayout, places: np.ndarray) -> pa.Table:
+        return self._declared_columns(run.rows.select(part.row_schema.names).take(pa.array(places)), part)
 
-    def _declared_columns(self, rows: pa.Table) -> pa.Table:
+    def _declared_columns(self, rows: pa.Table, part: RunLayout) -> pa.Table:
         """The declared columns. A very large run holds its text with 64-bit offsets."""
-        return narrow_text(rows.select(self._layout.row_schema.names), self._row_schema())
+        return narrow_text(rows.select(part.row_schema.names), _row_schema(part))
 
-    def _concat(self, pieces: list[pa.Table]) -> pa.Table:
-        return combine_chunks(pa.concat_tables([self._row_schema().empty_table(), *pieces]))
+    def _concat(self, pieces: list[pa.Table], part: RunLayout) -> pa.Table:
+        return combine_chunks(pa.concat_tables([_row_schema(part).empty_table(), *pieces]))
 
-    def _batches(self, run: Run, live: TimeSpan, hidden: np.ndarray) -> Iterator[pa.RecordBatch]:
+    def _answer(self, rows: pa.Table, columns: Sequence[str] | None) -> pa.Table:
+        """Keys and the named value columns, without a time that was not asked for."""
+        return rows if columns is None else rows.select([*self._layout.key_names, *columns])
+
+    def _pieces(self, run: Run, part: RunLayout, live: TimeSpan, hidden: np.ndarray) -> Iterator[pa.Table]:
         for start in range(0, len(run), SLICE_ROWS):
             stop = min(len(run), start + SLICE_ROWS)
             first, last = np.searchsorted(hidden, [start, stop])
-            yield from self._rows_in(run.slice(start, stop), live, hidden[first:last] - start).to_batches()
+            yield self._rows_in(run.slice(start, stop), part, live, hidden[first:last] - start)
 
     def _times(self, rows: pa.Table) -> np.ndarray:
         column: np.ndarray = rows.column(str(self._layout.config.time_column)).cast(pa.int64()).to_numpy()
         return column
 
-    def _row_schema(self) -> pa.Schema:
-        return pa.schema([field.with_nullable(True) for field in self._layout.row_schema])
+
+def _row_schema(part: RunLayout) -> pa.Schema:
+    return pa.schema([field.with_nullable(True) for field in part.row_schema])
 
 
 def _earliest_us(candidate: tuple[FileRef, TimeSpan]) -> int:
