@@ -18,8 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakestate.sinks.formats.parquet.local_writer import CurrentFileRecovery, ParquetLocalWriter
-from lakestate.sinks.formats.parquet.segment import ParquetEncoding
+from lakestate.sinks import ParquetFormat
+from lakestate.sinks.files.destination import CurrentFileRecovery, FileEncoding
+from lakestate.sinks.files.local_destinations import LocalDestinations
+from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.sinks.formats.parquet.writer import KEPT_ROW_BYTES_DEFAULT
 
 EPOCHS = 8
@@ -53,18 +55,15 @@ def plain(root: Path, rows: list[pa.RecordBatch]) -> None:
 
 def resumable(root: Path, rows: list[pa.RecordBatch], kept: int | str = KEPT_ROW_BYTES_DEFAULT) -> None:
     """Write with checkpoints. Encoding and decoding them, and syncing the disk, are included."""
-    settings, schema = ParquetEncoding("zstd"), rows[0].schema
-    writer = ParquetLocalWriter(
-        root, "hidden.parquet", "final.parquet", schema, settings, kept_row_bytes=kept
-    )
-    for number, batch in enumerate(rows):
+    encoding = FileEncoding(ParquetFormat(compression="zstd", kept_row_bytes=kept), rows[0].schema)
+    output = LocalOutput(root)
+    writer = LocalDestinations(output, "0").begin("final.parquet", encoding)
+    for number, batch in enumerate(rows, 1):
         writer.write_batch(batch)
         record = msgspec.msgpack.encode(writer.checkpoint())
-        writer.abandon()
+        writer.release()
         stored = msgspec.msgpack.decode(record, type=CurrentFileRecovery)
-        writer = ParquetLocalWriter.recover(
-            root, stored, schema, settings, attempt=str(number), kept_row_bytes=kept
-        )
+        writer = LocalDestinations(output, str(number)).resume("final.parquet", stored, encoding)
     writer.close()
 
 

@@ -22,18 +22,19 @@ from tests.support.fuzzing.hostile_bytes import (
     mutated_tree,
 )
 from tests.support.sinks.iceberg_job import Warehouse
+from tests.support.sinks.local_files import begin_file, continue_file
 from tests.support.sinks.sink_job import DictView, SinkJob, numbered_rows, permit_for
 
 from lakestate.config import StoreConfig
 from lakestate.protocol.values import Epoch
 from lakestate.sinks import FileFormat, JsonLinesFormat, ParquetFormat, ParquetSink, Roll
 from lakestate.sinks.files.committer import FileCommitter
+from lakestate.sinks.files.destination import CurrentFileRecovery, LocalResumePoint
 from lakestate.sinks.files.lanes import claim_lane
 from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.sinks.files.names import epoch_begun
 from lakestate.sinks.files.open_files import OpenFiles
 from lakestate.sinks.files.pre_commit import PreCommit
-from lakestate.sinks.formats.parquet.local_writer import CurrentFileRecovery, ParquetLocalWriter
 from lakestate.sinks.formats.parquet.writer import ParquetBatchBufferingWriter
 from lakestate.sinks.formats.writer_state import Piece, PieceKind, WriterState
 from lakestate.sinks.iceberg.data_files import data_file
@@ -227,29 +228,33 @@ def test_a_writer_continues_from_its_state_or_refuses_it(state: WriterState) -> 
 @settings(FUZZ, max_examples=50)
 @given(
     st.builds(
-        CurrentFileRecovery,
+        LocalResumePoint,
         temporary=st.sampled_from(["hidden", *TEXTS]),
-        final=st.sampled_from(["final", *TEXTS]),
         position=st.sampled_from([4, *NUMBERS]),
-        state=st.just(STATE) | hostile_states(),
         crc32=st.none() | st.sampled_from(NUMBERS),
-    )
+    ),
+    st.just(STATE) | hostile_states(),
+    st.sampled_from(["final", *TEXTS]),
 )
-@example(CurrentFileRecovery("../victim", "final", 4, STATE))
-def test_a_local_file_continues_from_its_record_or_refuses_it(record: CurrentFileRecovery) -> None:
+@example(LocalResumePoint("../victim", 4), STATE, "final")
+@example(LocalResumePoint("hidden", 4), STATE, "../victim")
+def test_a_local_file_continues_from_its_record_or_refuses_it(
+    place: LocalResumePoint, state: WriterState, final: str
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         victim = Path(folder) / "victim"
         victim.write_bytes(b"mine")
         root = Path(folder) / "out"
-        with_file = ParquetLocalWriter(root, "hidden", "final", ROWS.schema)
+        with_file = begin_file(root, "hidden", "final", ROWS.schema)
         with_file.sync()
-        with_file.abandon()
+        with_file.release()
 
         def recovered() -> None:
-            writer = ParquetLocalWriter.recover(root, record, ROWS.schema, attempt="2")
+            record = CurrentFileRecovery(place, state)
+            writer = continue_file(root, final, record, ROWS.schema, attempt="2")
             try:
                 finished = writer.close()
-                LocalOutput(root).publish(record.temporary, finished.path, finished.size_bytes)
+                LocalOutput(root).publish(place.temporary, finished.path, finished.size_bytes)
             finally:
                 writer.abandon()
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+from tests.support.sinks.local_files import begin_file, continue_file
 
+from lakestate.sinks.files.destination import CurrentFileRecovery
 from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.sinks.files.pre_commit import LocalFile
-from lakestate.sinks.formats.parquet.local_writer import CurrentFileRecovery, ParquetLocalWriter
 from lakestate.sinks.formats.parquet.segment import COMPRESSIONS, ParquetEncoding
 
 EPOCH_ROWS = 150
@@ -69,11 +70,17 @@ def step(root: Path, compression: str, epoch: int, *, last: bool) -> None:
     kept = 0 if epoch % 2 else 1 << 20
     if record_file.exists():
         record = msgspec.msgpack.decode(record_file.read_bytes(), type=CurrentFileRecovery)
-        writer = ParquetLocalWriter.recover(
-            root, record, SCHEMA, settings, attempt=str(epoch), kept_row_bytes=kept
+        writer = continue_file(
+            root,
+            f"{compression}.parquet",
+            record,
+            SCHEMA,
+            settings,
+            attempt=f"{compression}-{epoch}",
+            kept_row_bytes=kept,
         )
     else:
-        writer = ParquetLocalWriter(
+        writer = begin_file(
             root, f"{compression}.hidden", f"{compression}.parquet", SCHEMA, settings, kept_row_bytes=kept
         )
     writer.write_batch(rows_of(epoch))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
-from lakestate.errors import CorruptionError, InvalidInputError
-from lakestate.sinks.files.destination import Destination
+from lakestate.sinks.files.destination import FileWriter
 from lakestate.sinks.files.open_files import OpenFile, stored_pieces
 from lakestate.sinks.files.pre_commit import FilePreCommit
-from lakestate.sinks.formats.format import BatchBufferingWriter
-from lakestate.sinks.formats.statistics import FileStatistics
 from lakestate.sinks.formats.writer_state import WriterState
 from lakestate.sinks.rolling import FileAge
 
@@ -44,20 +42,13 @@ class ActiveFile:
     """A file while rows are added to it, or while it is being finished."""
 
     def __init__(
-        self,
-        identity: FileIdentity,
-        writer: BatchBufferingWriter,
-        destination: Destination,
-        written_ms: int,
-        row_count: int = 0,
+        self, identity: FileIdentity, writer: FileWriter, written_ms: int, row_count: int = 0
     ) -> None:
         self.identity = identity
         self._writer = writer
-        self._destination = destination
         self._written_ms = written_ms
         self.row_count = row_count
         """Rows so far, in all epochs."""
-        self._statistics: FileStatistics | None = None
 
     @property
     def age(self) -> FileAge:
@@ -69,32 +60,30 @@ class ActiveFile:
 
     @property
     def must_roll(self) -> bool:
-        """True if the destination cannot accept much more."""
-        return self._destination.must_roll()
+        """True if the file cannot take much more."""
+        return self._writer.must_roll()
 
     def add(self, rows: pa.RecordBatch, now_ms: int) -> None:
         """Take rows."""
-        self._writer.add_batch_data(rows)
+        self._writer.write_batch(rows)
         self.row_count += len(rows)
         self._written_ms = now_ms
-        self._destination.accept(self._writer)
 
     def begin_checkpoint(self) -> None:
         """Send what can be sent; this may continue in the background."""
-        self._writer.settle()
-        self._destination.accept(self._writer)
+        self._writer.begin_checkpoint()
 
     def checkpoint(self) -> tuple[OpenFile, WriterState]:
         """Wait until everything is durable; returns how to continue."""
-        resume_point = self._destination.checkpoint()
-        state = self._writer.checkpoint()
-        identity = self.identity
+        recovery = self._writer.checkpoint()
+        self._writer.release()
+        identity, state = self.identity, recovery.state
         record = OpenFile(
             file_id=identity.file_id,
             path=identity.path,
             partition=identity.partition,
             format=identity.format,
-            resume_point=resume_point,
+            resume_point=recovery.resume_point,
             opened_ms=identity.opened_ms,
             written_ms=self._written_ms,
             size_bytes=self._writer.file_bytes,
@@ -105,37 +94,16 @@ class ActiveFile:
             next_piece=state.next_piece,
             pieces=stored_pieces(state.pieces),
         )
-        if state.start != self._destination.size_bytes:
-            raise CorruptionError(
-                "the writer of a file format has lost count of the bytes that were taken from it",
-                object_name=identity.path,
-                found=f"{state.start} bytes",
-                expected=f"{self._destination.size_bytes} bytes",
-            )
         return record, state
 
     def finish(self) -> None:
         """End the file and send the rest of it; this may continue in the background."""
-        self._statistics = self._writer.finish()
-        self._destination.accept_all(self._writer)
+        self._writer.finish()
 
     def pre_commit(self) -> FilePreCommit:
         """Wait until the finished file is durable; returns how to make it visible."""
-        if self._statistics is None:
-            raise InvalidInputError(
-                "a file that is to be committed has no statistics",
-                object_name=self.identity.path,
-                action="return FileStatistics from `finish` of the writer of a file format",
-            )
-        content = self._destination.complete()
-        return FilePreCommit(
-            self.identity.path,
-            self._destination.size_bytes,
-            content,
-            self._statistics,
-            self.identity.format,
-        )
+        return msgspec.structs.replace(self._writer.close(), format=self.identity.format)
 
     def abandon(self) -> None:
-        """Release local resources."""
-        self._destination.abandon()
+        """Release local resources after a failure."""
+        self._writer.abandon()

@@ -1,19 +1,23 @@
-"""Where the bytes of an open file go during an epoch, and what a checkpoint stores about it.
+"""How the files of a sink are written during an epoch, and what a checkpoint stores about them.
 
-A destination makes bytes durable; it makes nothing visible. There are two: uploads to an object
-store, and hidden files in a local directory.
+There are two kinds: uploads to an object store, and hidden files in a local directory. Both make bytes
+durable and nothing visible.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
+import pyarrow as pa
 
-from lakestate.errors import IncompatibleStateError
+from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
 from lakestate.sinks.files.lanes import LaneNames
-from lakestate.sinks.files.pre_commit import Content, OpenReference, Part
-from lakestate.sinks.formats.format import BatchBufferingWriter
+from lakestate.sinks.files.pre_commit import FilePreCommit, OpenReference, Part
+from lakestate.sinks.formats.format import BatchBufferingWriter, FileFormat
+from lakestate.sinks.formats.statistics import FileStatistics
+from lakestate.sinks.formats.writer_state import WriterState
 
 
 class UploadResumePoint(msgspec.Struct, frozen=True, tag="upload"):
@@ -61,47 +65,96 @@ def moved_output_error(path: str, resume_point: ResumePoint, output: str) -> Inc
     )
 
 
-class Destination(Protocol):
-    """Where the bytes of one file go in one epoch."""
+class CurrentFileRecovery(msgspec.Struct, frozen=True):
+    """An open file between two processes: where its bytes are, and what its format writer needs."""
 
-    def accept(self, writer: BatchBufferingWriter) -> None:
-        """Take what can be taken of the writer's finished bytes. This may continue in the background."""
-        ...
+    resume_point: ResumePoint
+    state: WriterState
 
-    def checkpoint(self) -> ResumePoint:
-        """Wait until everything accepted is durable; returns how to continue."""
-        ...
 
-    def accept_all(self, writer: BatchBufferingWriter) -> None:
-        """Take all of a finished file."""
-        ...
+def require_all_taken(path: str, state: WriterState, taken_bytes: int) -> None:
+    """Refuse a state that does not begin where the bytes end that were taken from the writer."""
+    if state.start != taken_bytes:
+        raise CorruptionError(
+            "the writer of a file format has lost count of the bytes that were taken from it",
+            object_name=path,
+            found=f"{state.start} bytes",
+            expected=f"{taken_bytes} bytes",
+        )
 
-    def complete(self) -> Content:
-        """Wait until the whole file is durable; returns how to make it visible."""
-        ...
+
+def require_statistics(path: str, found: FileStatistics | None) -> FileStatistics:
+    """The statistics of a finished file. A format of somebody else may have forgotten them."""
+    if found is None:
+        raise InvalidInputError(
+            "a file that is to be committed has no statistics",
+            object_name=path,
+            action="return FileStatistics from `finish` of the writer of a file format",
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FileEncoding:
+    """How the rows of a sink's files become bytes."""
+
+    format: FileFormat
+    schema: pa.Schema
+
+    def open_writer(self, state: WriterState | None = None) -> BatchBufferingWriter:
+        """A writer of the format, of a new file or of one that continues."""
+        return self.format.open_writer(self.schema, state)
+
+
+class FileWriter(Protocol):
+    """Writes one file in one epoch: rows in, durable bytes out. It makes nothing visible."""
 
     @property
-    def size_bytes(self) -> int:
-        """The bytes accepted so far, in all epochs."""
+    def file_bytes(self) -> int:
+        """The approximate size of the file if it ended now."""
         ...
 
     def must_roll(self) -> bool:
         """True if the file cannot take many more parts."""
         ...
 
+    def write_batch(self, batch: pa.RecordBatch) -> int:
+        """Take rows, and send what is finished, perhaps in the background; the bytes sent so far."""
+        ...
+
+    def begin_checkpoint(self) -> None:
+        """Send what can be sent. This may continue in the background."""
+        ...
+
+    def checkpoint(self) -> CurrentFileRecovery:
+        """Wait until everything that was sent is durable; returns how to continue."""
+        ...
+
+    def finish(self) -> None:
+        """End the file and send the rest of it. This may continue in the background."""
+        ...
+
+    def close(self) -> FilePreCommit:
+        """End the file, unless that is done, and wait until it is durable; how to make it visible."""
+        ...
+
+    def release(self) -> None:
+        """Release local resources after a checkpoint. Nothing stored is touched."""
+        ...
+
     def abandon(self) -> None:
-        """Release local resources. Nothing stored is touched."""
+        """Release local resources after a failure: this attempt reports nothing."""
         ...
 
 
 class Destinations(Protocol):
-    """Makes the destinations of one subtask's files in one epoch."""
+    """Opens the files of one subtask in one epoch."""
 
-    def begin(self, path: str) -> Destination:
+    def begin(self, path: str, encoding: FileEncoding) -> FileWriter:
         """A new file."""
         ...
 
-    def resume(self, path: str, resume_point: ResumePoint) -> Destination:
+    def resume(self, path: str, recovery: CurrentFileRecovery, encoding: FileEncoding) -> FileWriter:
         """A file as it was at a checkpoint."""
         ...
 

@@ -59,6 +59,17 @@ class HiddenFile:
                 expected=f"{self.position} bytes",
             )
 
+    def truncate(self, position: int) -> None:
+        """Cut off bytes that this process appended, under its lock."""
+        with translate_write_errors(str(self.path)):
+            os.ftruncate(self.descriptor, position)
+        self.position = position
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the lock is released."""
+        return self.descriptor < 0
+
     def close(self) -> None:
         """Release the lock."""
         if self.descriptor >= 0:

@@ -11,17 +11,24 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import BoundedSemaphore
 
+import pyarrow as pa
+
 from lakestate.errors import LakestateError
 from lakestate.sinks.files.destination import (
-    Destination,
+    CurrentFileRecovery,
+    FileEncoding,
+    FileWriter,
     LocalResumePoint,
     ResumePoint,
     UploadResumePoint,
     moved_output_error,
+    require_all_taken,
+    require_statistics,
 )
 from lakestate.sinks.files.lanes import LANES_FOR_ROWS, LaneNames, claim_lane, lane_numbers
-from lakestate.sinks.files.pre_commit import CompletedUpload, Content, Part, SmallObject
+from lakestate.sinks.files.pre_commit import CompletedUpload, Content, FilePreCommit, Part, SmallObject
 from lakestate.sinks.formats.format import BatchBufferingWriter
+from lakestate.sinks.formats.statistics import FileStatistics
 from lakestate.storage.store import ObjectStore, UploadedPart, UploadId
 
 INLINE_BYTES_MAX = 64 * 1024
@@ -71,15 +78,18 @@ class UploadDestinations:
         self.pool = PartPool(threads)
         self._inline_bytes_left = INLINE_TOTAL_BYTES_MAX
 
-    def begin(self, path: str) -> Destination:
+    def begin(self, path: str, encoding: FileEncoding) -> FileWriter:
         """A new file. Nothing is stored before its first part is full."""
-        return FileUpload(self, path, UploadResumePoint(lane_names=LaneNames.NEUTRAL), begun_here=True)
+        upload = FileUpload(self, path, UploadResumePoint(lane_names=LaneNames.NEUTRAL), begun_here=True)
+        return UploadWriter(upload, encoding.open_writer())
 
-    def resume(self, path: str, resume_point: ResumePoint) -> Destination:
+    def resume(self, path: str, recovery: CurrentFileRecovery, encoding: FileEncoding) -> FileWriter:
         """A file that continues."""
+        resume_point = recovery.resume_point
         if isinstance(resume_point, LocalResumePoint):
             raise moved_output_error(path, resume_point, self.store.url)
-        return FileUpload(self, path, resume_point, begun_here=resume_point.token is None)
+        upload = FileUpload(self, path, resume_point, begun_here=resume_point.token is None)
+        return UploadWriter(upload, encoding.open_writer(recovery.state))
 
     def may_inline(self, size_bytes: int) -> bool:
         """Whether a file may travel in the manifest; if so its bytes are counted."""
@@ -99,8 +109,8 @@ class FileUpload:
     def __init__(
         self, uploads: UploadDestinations, path: str, resume_point: UploadResumePoint, *, begun_here: bool
     ) -> None:
+        self.path = path
         self._uploads = uploads
-        self._path = path
         self._upload = None if resume_point.token is None else UploadId(path, resume_point.token)
         self._parts = list(resume_point.parts)
         self._pending: list[Future[UploadedPart]] = []
@@ -159,7 +169,7 @@ class FileUpload:
         number = self._next_number()
         upload = self._upload
         if upload is None:
-            upload = self._upload = self._uploads.store.uploads.start(self._path)
+            upload = self._upload = self._uploads.store.uploads.start(self.path)
         put_part = self._uploads.store.uploads.put_part
         self._size += len(data)
         self._pending.append(self._uploads.pool.submit(lambda: put_part(upload, number, data)))
@@ -167,7 +177,7 @@ class FileUpload:
     def _next_number(self) -> int:
         number = next(self._numbers, None)
         if number is None:
-            self._lane = claim_lane(self._uploads.store, self._path, self._lane, self._lane_names)
+            self._lane = claim_lane(self._uploads.store, self.path, self._lane, self._lane_names)
             self._numbers = iter(lane_numbers(self._lane))
             number = next(self._numbers)
         return number
@@ -181,3 +191,61 @@ class FileUpload:
         for future in self._pending:
             if future.done() and isinstance(error := future.exception(), LakestateError):
                 raise error
+
+
+class UploadWriter:
+    """One file of any format in one epoch. See `FileWriter` for what each method promises."""
+
+    def __init__(self, upload: FileUpload, writer: BatchBufferingWriter) -> None:
+        self._upload = upload
+        self._writer = writer
+        self._statistics: FileStatistics | None = None
+        self._is_finished = False
+
+    @property
+    def file_bytes(self) -> int:
+        """The approximate size of the file if it ended now."""
+        return self._writer.file_bytes
+
+    def must_roll(self) -> bool:
+        """True if the upload cannot take many more parts."""
+        return self._upload.must_roll()
+
+    def write_batch(self, batch: pa.RecordBatch) -> int:
+        """Take rows, and put parts that are full; the bytes put so far."""
+        self._writer.add_batch_data(batch)
+        self._upload.accept(self._writer)
+        return self._upload.size_bytes
+
+    def begin_checkpoint(self) -> None:
+        """Put what fills a part."""
+        self._writer.settle()
+        self._upload.accept(self._writer)
+
+    def checkpoint(self) -> CurrentFileRecovery:
+        """Wait for the parts. What fills none is in the state of the writer."""
+        resume_point = self._upload.checkpoint()
+        state = self._writer.checkpoint()
+        require_all_taken(self._upload.path, state, self._upload.size_bytes)
+        return CurrentFileRecovery(resume_point, state)
+
+    def finish(self) -> None:
+        """End the file and put the rest of it."""
+        self._is_finished = True
+        self._statistics = self._writer.finish()
+        self._upload.accept_all(self._writer)
+
+    def close(self) -> FilePreCommit:
+        """End the file, unless that is done, and wait; only completing the upload is left to do."""
+        if not self._is_finished:
+            self.finish()
+        content = self._upload.complete()
+        statistics = require_statistics(self._upload.path, self._statistics)
+        return FilePreCommit(self._upload.path, self._upload.size_bytes, content, statistics)
+
+    def release(self) -> None:
+        """Do nothing: the threads belong to all files of the subtask."""
+
+    def abandon(self) -> None:
+        """Parts in flight finish on their own; nothing refers to them."""
+        self._upload.abandon()

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.sinks.files.active_file import ActiveFile, FileIdentity
-from lakestate.sinks.files.destination import open_reference
+from lakestate.sinks.files.destination import CurrentFileRecovery, FileEncoding, open_reference
 from lakestate.sinks.files.file_log import FileLog
 from lakestate.sinks.files.names import owned_file_id, sink_fingerprint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
@@ -42,6 +42,7 @@ class FileSinkWriter:
         self._partitioning.check(context.schema, context.event_time)
         self._schema = sink.file_schema(context.schema, context.event_time)
         self._format = sink.format_key(self._schema)
+        self._encoding = FileEncoding(sink.file_format, self._schema)
         task = context.task
         self._fingerprint = sink_fingerprint(task.job_id, context.sink_id or task.operator_id, task.state_id)
         self._log = FileLog(context, self._fingerprint)
@@ -124,8 +125,7 @@ class FileSinkWriter:
         path = self._output_path(partition, name)
         now_ms = ambient.now_ms()
         identity = FileIdentity(file_id, path, partition, self._format, now_ms, self._end_us(time_us))
-        writer = self._sink.file_format.open_writer(self._schema, None)
-        file = ActiveFile(identity, writer, self._destinations.begin(path), now_ms)
+        file = ActiveFile(identity, self._destinations.begin(path, self._encoding), now_ms)
         self._log.opened(path)
         return file
 
@@ -140,9 +140,9 @@ class FileSinkWriter:
             raise _unnameable_partition_error(partition, cause) from cause
 
     def _resume_file(self, record: OpenFile) -> ActiveFile:
-        writer = self._sink.file_format.open_writer(self._schema, self._state.writer_state(record))
-        destination = self._destinations.resume(record.path, record.resume_point)
-        return ActiveFile(FileIdentity.of(record), writer, destination, record.written_ms, record.row_count)
+        recovery = CurrentFileRecovery(record.resume_point, self._state.writer_state(record))
+        writer = self._destinations.resume(record.path, recovery, self._encoding)
+        return ActiveFile(FileIdentity.of(record), writer, record.written_ms, record.row_count)
 
     def _roll_due(self, finish_files: bool) -> None:
         for record, replaced in self._replaced:

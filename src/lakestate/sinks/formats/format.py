@@ -9,13 +9,17 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import fields, is_dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.formats.statistics import FileStatistics
 from lakestate.sinks.formats.writer_state import WriterState
+
+if TYPE_CHECKING:
+    from lakestate.sinks.files.growing_file import GrowingFile
+    from lakestate.sinks.files.local_writer import LocalWriter
 
 
 class BatchBufferingWriter(Protocol):
@@ -90,6 +94,14 @@ class FileFormat(ABC):
     @abstractmethod
     def open_writer(self, schema: pa.Schema, state: WriterState | None) -> BatchBufferingWriter:
         """A writer of a new file, or with a state, of a file as it was at a checkpoint."""
+
+    def open_local_writer(
+        self, file: GrowingFile, schema: pa.Schema, state: WriterState | None
+    ) -> LocalWriter:
+        """A writer of a file in a local directory. Sinks with a `file://` URL write through it."""
+        from lakestate.sinks.files.local_writer import LocalWriter
+
+        return LocalWriter(file, self.open_writer(schema, state))
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse columns that the format cannot hold, with `InvalidInputError`."""

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.sinks.local_files import begin_file
 
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.formats.format import BatchBufferingWriter
 from lakestate.sinks.formats.json_lines.format import JsonLinesFormat
 from lakestate.sinks.formats.parquet.format import ParquetFormat
-from lakestate.sinks.formats.parquet.local_writer import ParquetLocalWriter
 
 ROWS = pa.record_batch({"n": [1, 2, 3]})
 WRITERS = [
@@ -41,7 +41,7 @@ def test_a_finished_file_takes_nothing_more(make: Callable[[], BatchBufferingWri
 
 
 def test_a_closed_local_file_takes_no_rows(tmp_path: Path) -> None:
-    writer = ParquetLocalWriter(tmp_path, "hidden", "final.parquet", ROWS.schema)
+    writer = begin_file(tmp_path, "hidden", "final.parquet", ROWS.schema)
     writer.write_batch(ROWS)
     writer.close()
     with pytest.raises(InvalidInputError, match="add_batch_data of a file that is finished"):

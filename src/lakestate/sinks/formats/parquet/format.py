@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +20,10 @@ from lakestate.sinks.formats.parquet.writer import (
 )
 from lakestate.sinks.formats.writer_state import WriterState
 from lakestate.sinks.text_options import option, parse_number, parse_size
+
+if TYPE_CHECKING:
+    from lakestate.sinks.files.growing_file import GrowingFile
+    from lakestate.sinks.formats.parquet.local_writer import ParquetLocalWriter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +97,19 @@ class ParquetFormat(ParquetSettings, FileFormat):
 
     def open_writer(self, schema: pa.Schema, state: WriterState | None) -> BatchBufferingWriter:
         """A writer of a new file, or of one that continues."""
-        sizes = {"row_group_bytes": self.row_group_bytes, "kept_row_bytes": self.kept_row_bytes}
         if state is None:
-            return ParquetBatchBufferingWriter(schema, self.encoding, **sizes)
-        return ParquetBatchBufferingWriter.resume(schema, state, self.encoding, **sizes)
+            return ParquetBatchBufferingWriter(schema, self.encoding, **self._sizes)
+        return ParquetBatchBufferingWriter.resume(schema, state, self.encoding, **self._sizes)
+
+    def open_local_writer(
+        self, file: GrowingFile, schema: pa.Schema, state: WriterState | None
+    ) -> ParquetLocalWriter:
+        """A writer of a Parquet file in a local directory."""
+        # Files import formats.
+        from lakestate.sinks.formats.parquet.local_writer import ParquetLocalWriter
+
+        return ParquetLocalWriter(file, schema, self.encoding, state=state, **self._sizes)
+
+    @property
+    def _sizes(self) -> dict[str, int | str]:
+        return {"row_group_bytes": self.row_group_bytes, "kept_row_bytes": self.kept_row_bytes}
