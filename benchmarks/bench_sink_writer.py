@@ -18,7 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakestate.protocol.values import Epoch, Generation
 from lakestate.sinks import ParquetFormat
+from lakestate.sinks.files.attempts import Attempt
 from lakestate.sinks.files.destination import CurrentFileRecovery, FileEncoding
 from lakestate.sinks.files.local_destinations import LocalDestinations
 from lakestate.sinks.files.local_output import LocalOutput
@@ -57,14 +59,18 @@ def resumable(root: Path, rows: list[pa.RecordBatch], kept: int | str = KEPT_ROW
     """Write with checkpoints. Encoding and decoding them, and syncing the disk, are included."""
     encoding = FileEncoding(ParquetFormat(compression="zstd", kept_row_bytes=kept), rows[0].schema)
     output = LocalOutput(root)
-    writer = LocalDestinations(output, "0").begin("final.parquet", encoding)
-    for number, batch in enumerate(rows, 1):
+    writer = LocalDestinations(output, _attempt(1)).begin("final.parquet", encoding)
+    for number, batch in enumerate(rows, 2):
         writer.write_batch(batch)
         record = msgspec.msgpack.encode(writer.checkpoint())
         writer.release()
         stored = msgspec.msgpack.decode(record, type=CurrentFileRecovery)
-        writer = LocalDestinations(output, str(number)).resume("final.parquet", stored, encoding)
+        writer = LocalDestinations(output, _attempt(number)).resume("final.parquet", stored, encoding)
     writer.close()
+
+
+def _attempt(number: int) -> Attempt:
+    return Attempt(Epoch(number), Generation(1), "bench")
 
 
 def measure_seconds(

@@ -25,7 +25,7 @@ from lakestate.coordinator.newest_metadata import NewestMetadata
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch, require_published
 from lakestate.coordinator.recover import recover_job, refuse_finished
-from lakestate.coordinator.upkeep import CleanUp, Compactor, Upkeep
+from lakestate.coordinator.upkeep import CleanUp, Compactor, TakeOver, Upkeep
 from lakestate.errors import (
     ConflictError,
     CorruptionError,
@@ -108,6 +108,7 @@ class JobDriver:
         settings: DriverSettings | None = None,
         compactor: Compactor | None = None,
         clean_up: CleanUp = lambda manifest: None,
+        take_over: TakeOver = lambda found: None,
         tell_files: TellFileEvents = lambda events: None,
         upkeep_executor: Executor | None = None,
     ) -> None:
@@ -121,6 +122,7 @@ class JobDriver:
         self._planner = EpochPlanner(job_id, self._settings.retention, tuple(timed_sources))
         self._compactor = compactor or self._compact_here
         self._clean_up = clean_up
+        self._take_over = take_over
         self._tell_listeners = tell_files
         self._told: list[FileEvent] = []
         """What was told of the files of this epoch."""
@@ -158,6 +160,7 @@ class JobDriver:
         parent = self._recover()
         if not reopen:
             refuse_finished(parent)
+        self._upkeep.take_over(self._take_over, parent)
         return parent
 
     def stop(self) -> None:

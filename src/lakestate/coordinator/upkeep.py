@@ -35,6 +35,20 @@ It gets the metadata of all subtasks of the operator."""
 CleanUp = Callable[[Manifest], None]
 """Removes what failed attempts left in the sinks, once the epoch is committed."""
 
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """What a driver knows when it has claimed a job and found its newest epoch."""
+
+    claim: GenerationRecord
+    newest: Manifest | None
+    pending: Callable[[], Sequence[Manifest]]
+    """Reads what drivers before the claim can still publish; see `JobObjects.read_manifests`."""
+
+
+TakeOver = Callable[[Takeover], None]
+"""Removes what attempts of failed drivers left in the sinks, before the first epoch."""
+
 CLEAN_UP_EPOCHS = 100
 """Sinks are cleaned up after the first epoch, and then every this many epochs."""
 
@@ -102,6 +116,15 @@ class Upkeep:
         with self._lock:
             return self._merges
 
+    def take_over(self, act: TakeOver, newest: Manifest | None) -> None:
+        """The driver has started: remove what failed ones left. If that fails, the job still starts."""
+        following = Epoch(1) if newest is None else newest.epoch.next()
+        found = Takeover(self._claim, newest, lambda: self._job.read_manifests(following))
+        failures: list[UpkeepFailure] = []
+        with _isolate_failure(CLEAN_UP, "clean-up after failed starts", failures):
+            act(found)
+        self._report(failures)
+
     def after_epoch(
         self, manifest: Manifest, swapped_in: Merges, references: frozenset[str] | None = None
     ) -> None:
@@ -151,7 +174,10 @@ class Upkeep:
         if error is not None:
             _log.warning("upkeep of job %s failed and will be tried again: %s", self._job.job_id, error)
             return
-        for failure in ended.result():
+        self._report(ended.result())
+
+    def _report(self, failures: Sequence[UpkeepFailure]) -> None:
+        for failure in failures:
             self._failures[failure.step] += 1
             _log.warning(
                 "%s of job %s failed and will be tried again: %s",

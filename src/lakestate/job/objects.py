@@ -241,6 +241,22 @@ class JobObjects:
             )
         return manifest
 
+    def read_manifests(self, epoch: Epoch) -> list[Manifest]:
+        """Every manifest that was written for an epoch, published or not.
+
+        A driver reads the fence between its manifest and its record. So after a claim, these are all the
+        manifests that drivers before the claim can still publish.
+        """
+        prefix = self.paths.manifest(epoch).removesuffix(".pb")
+        paths = [
+            info.path.removeprefix(f"{self.job_id}/") for info in self.store.list(self.store_path(prefix))
+        ]
+        return [
+            decode_manifest(self.store.get(self.store_path(path)).data, self.url_of(path), self.job_id)
+            for path in paths
+            if parse_object_name(path).kind is ObjectKind.MANIFEST
+        ]
+
     def read_subtasks(self, entries: Sequence[SubtaskEntry]) -> list[SubtaskMetadata]:
         """The metadata of several subtasks."""
         data = self.read_encoded_subtasks(entries)

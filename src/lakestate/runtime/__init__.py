@@ -4,7 +4,7 @@ Spark's tasks, the operator harness and the simulator run a `SubtaskRun`. A stag
 are operators or sinks. May import `operators`, `sinks`, `coordinator` and everything below.
 """
 
-from lakestate.runtime.sink_step import SinkStep, sink_clean_up, sink_committer
+from lakestate.runtime.sink_step import SinkStep, sink_clean_up, sink_committer, sink_take_over
 from lakestate.runtime.steps import ChainLink, OperatorStep, RunningStep, Step, StepScope
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
 
@@ -19,4 +19,5 @@ __all__ = [
     "SubtaskRun",
     "sink_clean_up",
     "sink_committer",
+    "sink_take_over",
 ]

@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from lakestate.coordinator.commit import Committer
 from lakestate.coordinator.epoch_plan import decode_pre_commits
+from lakestate.coordinator.upkeep import Takeover
 from lakestate.errors import InvalidInputError, LakestateError, OperatorError
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.metadata import Manifest, SinkPreCommit
 from lakestate.protocol.publication import CommitPermit
 from lakestate.runtime.conform import conform_input
 from lakestate.runtime.steps import StepScope
-from lakestate.sinks.sink import Sink, SinkContext, SinkWriter
+from lakestate.sinks.sink import EarlierAttempts, Sink, SinkContext, SinkWriter
 from lakestate.tables.contract import Table
 
 
@@ -126,6 +127,39 @@ def has_open_files(sinks: Mapping[str, Sink], manifest: Manifest) -> bool:
         sink.has_open_files(decode_pre_commits(found[sink_id], where) if sink_id in found else ())
         for sink_id, sink in sinks.items()
     )
+
+
+def sink_take_over(sinks: Mapping[str, Sink]) -> Callable[[Takeover], None]:
+    """What a driver calls when it has claimed a job: each sink removes what failed drivers left in it."""
+
+    def take_over(found: Takeover) -> None:
+        for sink_id, sink in sinks.items():
+            sink.clear_earlier_attempts(_earlier_attempts(sink_id, found))
+
+    return take_over
+
+
+def _earlier_attempts(sink_id: str, found: Takeover) -> EarlierAttempts:
+    claim = found.claim
+    newest = [] if found.newest is None else [found.newest]
+    return EarlierAttempts(
+        job_id=claim.job_id,
+        sink_id=sink_id,
+        state_id=claim.state_id,
+        generation=claim.generation,
+        newest=_pre_commits(sink_id, newest),
+        pending=lambda: _pre_commits(sink_id, found.pending()),
+    )
+
+
+def _pre_commits(sink_id: str, manifests: Sequence[Manifest]) -> list[bytes]:
+    return [
+        part
+        for manifest in manifests
+        for sink in manifest.sinks
+        if sink.sink_id == sink_id
+        for part in decode_pre_commits(sink.data, f"manifest of epoch {manifest.epoch}")
+    ]
 
 
 def sink_committer(sink: Sink, sink_id: str | None = None) -> Committer:

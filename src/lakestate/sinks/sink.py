@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakestate.ambient import Ambient
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.publication import CommitPermit
-from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.protocol.values import Epoch, Generation, TaskInfo
 from lakestate.tables.contract import Table
 from lakestate.tables.manager import TableManager
 
@@ -90,6 +90,26 @@ class SinkCommitter(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierAttempts:
+    """What a driver that has claimed a job knows about the attempts of drivers before it.
+
+    Those have lower generations. What they wrote can still count only if the newest epoch names it, or a
+    manifest of the next one: such a manifest was written before the claim, and its driver may be about
+    to publish it. Everything else of theirs is garbage for good.
+    """
+
+    job_id: str
+    sink_id: str
+    state_id: str
+    generation: Generation
+    """The driver's own. Its attempts, and those of its successors, have this one or a higher one."""
+    newest: Sequence[bytes]
+    """The pre-commits of the newest epoch."""
+    pending: Callable[[], Sequence[bytes]]
+    """Reads the pre-commits of all manifests of the next epoch: a listing, and an object for each."""
+
+
 class Sink(ABC):
     """What users declare. Immutable and picklable: it is shipped to every subtask."""
 
@@ -131,6 +151,13 @@ class Sink(ABC):
         If in doubt, it did: an epoch that finishes nothing does no harm.
         """
         return True
+
+    def clear_earlier_attempts(self, earlier: EarlierAttempts) -> None:
+        """Remove what failed attempts left, before the first epoch of a driver. Repeating it is harmless.
+
+        Without this, a job that fails again and again before it publishes an epoch fills its disk.
+        """
+        return
 
     @property
     def shuffled_partitioning(self) -> Partitioning | None:

@@ -22,7 +22,7 @@ from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.names import require_name
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.runtime.operator_commit import operator_committer
-from lakestate.runtime.sink_step import sink_clean_up, sink_committer
+from lakestate.runtime.sink_step import sink_clean_up, sink_committer, sink_take_over
 from lakestate.sinks.sink import Sink
 from lakestate.spark.checkpoint.directory import SparkDirectory
 from lakestate.spark.dry_run import PipelineDryRun, dry_run_pipeline
@@ -248,6 +248,7 @@ class Pipeline:
         )
 
     def _driver(self, pipeline: CompiledPipeline, listeners: Sequence[Listener]) -> JobDriver:
+        sinks = {node.step_id: node.sink for node in self._graph.sinks}
         return JobDriver(
             self._backend,
             self._job_id,
@@ -256,7 +257,8 @@ class Pipeline:
             timed_sources=[node.name for node in self._graph.sources if node.event_time is not None],
             settings=self._settings,
             compactor=self._compactor(pipeline.schemas),
-            clean_up=sink_clean_up({node.step_id: node.sink for node in self._graph.sinks}, self._job_id),
+            clean_up=sink_clean_up(sinks, self._job_id),
+            take_over=sink_take_over(sinks),
             tell_files=partial(tell_files, listeners),
         )
 

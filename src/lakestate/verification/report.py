@@ -87,7 +87,6 @@ class DanglingStatus(Enum):
     """Who left an unfinished upload or hidden file, and what happens to it."""
 
     DEAD = "left by a failed attempt; the next clean-up removes it"
-    COPY = "a copy of an open file; it is removed when the file is finished"
     IN_FLIGHT = "started after the newest published epoch; it may be in use"
     NOT_USED = "state is never uploaded in parts; abort the upload by hand"
 

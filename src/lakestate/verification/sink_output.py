@@ -13,9 +13,10 @@ from typing import assert_never
 from lakestate.errors import CorruptionError, InvalidInputError, LakestateError, NotFoundError
 from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.values import Epoch, TaskInfo
+from lakestate.sinks.files.attempts import MadeBy
 from lakestate.sinks.files.destination import LocalResumePoint, ResumePoint, UploadResumePoint
 from lakestate.sinks.files.local_output import OPEN_FOLDER, LocalOutput
-from lakestate.sinks.files.names import epoch_begun, original_name, original_names, sink_fingerprint
+from lakestate.sinks.files.names import epoch_begun, sink_fingerprint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import (
     CompletedUpload,
@@ -91,14 +92,10 @@ class SinkOutput:
             # A file without a full part has no upload yet; the next epoch may have started one.
             if begun is None or not used.isdisjoint({(path, token), (path, "")}):
                 continue
-            status = self._status(token) if begun <= self.epoch else DanglingStatus.IN_FLIGHT
+            made = MadeBy.of(token, fingerprint)
+            is_dead = (begun if made is None else made.epoch) <= self.epoch
+            status = DanglingStatus.DEAD if is_dead else DanglingStatus.IN_FLIGHT
             yield DanglingOutput(self._display_name(path), token, status, self.sink_id, started_ms)
-
-    def _status(self, token: str) -> DanglingStatus:
-        """What clean-up does with output that the newest epoch does not refer to."""
-        open_names = {name for record in self.open_files for name in original_names(record.path)}
-        is_copy = isinstance(self.sink.output, LocalOutput) and original_name(token) in open_names
-        return DanglingStatus.COPY if is_copy else DanglingStatus.DEAD
 
     def _unfinished_output(self) -> Iterator[tuple[str, str, int | None]]:
         output = self.sink.output

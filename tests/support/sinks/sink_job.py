@@ -17,7 +17,7 @@ from lakestate.protocol.publication import CommitPermit, replay_permit
 from lakestate.protocol.records import EpochRecord
 from lakestate.protocol.values import Epoch, Generation, ObjectRef, TaskInfo
 from lakestate.sinks.files.sink import FileSink
-from lakestate.sinks.sink import SinkContext, SinkWriter
+from lakestate.sinks.sink import EarlierAttempts, SinkContext, SinkWriter
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.manager import TableManager
 from lakestate.testing.faults import SimulatedCrash
@@ -116,11 +116,18 @@ class SinkJob:
     ambient: SteppingAmbient = field(default_factory=lambda: SteppingAmbient("id"))
     failures: int = 0
     state_id: str = ""
+    generation: int = 1
+    restarts: bool = False
+    """Whether a failure ends the driver too, so that another one starts."""
+    pending: list[bytes] = field(default_factory=list)
+    """Pre-commits of manifests of the next epoch that drivers wrote before they were fenced."""
 
     def attempt(self, subtask: int, epoch: int | None = None) -> Attempt:
         """Begin: restore."""
         epoch = self.published.epoch + 1 if epoch is None else epoch
-        task = TaskInfo(JOB, SINK, subtask, self.parallelism, state_id=self.state_id)
+        task = TaskInfo(
+            JOB, SINK, subtask, self.parallelism, Generation(self.generation), state_id=self.state_id
+        )
         view = DictView(self._owned(subtask))
         context = SinkContext(
             task=task,
@@ -132,6 +139,19 @@ class SinkJob:
             event_time=self.event_time,
         )
         return Attempt(self.open_sink().writer(context), view, self.rows(epoch, subtask))
+
+    def restart(self) -> None:
+        """A new driver: it claims the job, and clears what others left."""
+        self.generation += 1
+        earlier = EarlierAttempts(
+            JOB,
+            SINK,
+            self.state_id,
+            Generation(self.generation),
+            newest=self.published.pre_commits,
+            pending=lambda: self.pending,
+        )
+        self.open_sink().clear_earlier_attempts(earlier)
 
     def run_epoch(self, *, finish_files: bool = False) -> None:
         """One epoch, however often it has to be tried."""
@@ -165,11 +185,16 @@ class SinkJob:
         ]
 
     def _tried(self, act: Callable[[], Any]) -> Any:
+        is_lost = False
         for _ in range(ATTEMPTS_MAX):
             try:
+                if is_lost:
+                    self.restart()
+                    is_lost = False
                 return act()
             except (SimulatedCrash, LakestateError):
                 self.failures += 1
+                is_lost = self.restarts
         raise AssertionError("it fails again and again")
 
     def _owned(self, subtask: int) -> State:

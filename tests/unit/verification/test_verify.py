@@ -18,7 +18,7 @@ from lakestate.protocol.records import BoundaryRecord
 from lakestate.protocol.retention import RetentionPlan
 from lakestate.protocol.values import Epoch
 from lakestate.storage.parallel import run_sequentially
-from lakestate.verification import DanglingStatus, OrphanDeletion, Problem, VerificationReport
+from lakestate.verification import OrphanDeletion, Problem, VerificationReport
 from lakestate.verification.report import LINES_MAX, EpochVerdict, Finding
 
 
@@ -38,7 +38,7 @@ def test_a_sound_job_is_called_sound_and_everything_of_it_was_read(job: Corrupti
     report = report_of(job)
     assert report.is_clean
     assert report.findings == report.not_restorable == ()
-    assert [(each.sink_id, each.status) for each in report.dangling] == [("local", DanglingStatus.COPY)]
+    assert report.dangling == ()
     assert report.restorable == (2, 4, 5)
     assert [verdict.tags for verdict in report.epochs] == [("kept-2",), ("kept-4", "moved"), ()]
     assert all(verdict.is_committed for verdict in report.epochs)

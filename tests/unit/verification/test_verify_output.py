@@ -42,28 +42,36 @@ def test_uploads_that_nothing_refers_to_are_distinguished(job: CorruptionJob) ->
     assert "left by a failed attempt" in str(report_of(job))
 
 
+def leave_beside(used: Path) -> dict[str, DanglingStatus]:
+    """Leave what failed attempts leave, and an attempt that runs."""
+    statuses = {
+        f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead": DanglingStatus.DEAD,
+        f"{used.name.split('~')[0]}~0000000005-1-failed": DanglingStatus.DEAD,
+        f"{used.name.split('~')[0]}~0000000006-1-at-work": DanglingStatus.IN_FLIGHT,
+    }
+    for name in statuses:
+        (used.parent / name).write_bytes(b"x")
+    return statuses
+
+
 def test_hidden_local_files_that_nothing_refers_to_are_reported(job: CorruptionJob) -> None:
     used = hidden_in_use(job)
-    dead = f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead"
-    copy = f"{used.name.partition('~')[0]}~of-another-attempt"
-    for name in (dead, copy):
-        (used.parent / name).write_bytes(b"x")
+    statuses = leave_beside(used)
     found = {each.token: each.status for each in report_of(job).dangling}
-    statuses = {dead: DanglingStatus.DEAD, copy: DanglingStatus.COPY}
-    assert {name: found[name] for name in (dead, copy)} == statuses
+    assert {name: found[name] for name in statuses} == statuses
 
 
 def test_what_is_said_of_a_hidden_file_that_nothing_refers_to_is_what_clean_up_does(
     job: CorruptionJob,
 ) -> None:
     used = hidden_in_use(job)
-    (used.parent / f"{used.name.split('-0000000001-')[0]}-0000000002-00000-dead").write_bytes(b"x")
+    leave_beside(used)
     said = {each.token: each.status for each in report_of(job).dangling}
     manifest = job.backend.load_checkpoint_metadata(JOB)
     [data] = (sink.data for sink in manifest.sinks if sink.sink_id == "local")
     job.sinks["local"].committer().clean_up(JOB, manifest.epoch, decode_pre_commits(data, "test"))
     left = {file.name for file in used.parent.iterdir()} - {used.name}
-    assert left == {name for name, status in said.items() if status is DanglingStatus.COPY}
+    assert left == {name for name, status in said.items() if status is DanglingStatus.IN_FLIGHT}
 
 
 @pytest.mark.parametrize("world", ["job", "interrupted"])

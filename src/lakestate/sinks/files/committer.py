@@ -12,10 +12,12 @@ from typing import assert_never
 from lakestate.errors import CorruptionError, OutcomeUnknownError
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
+from lakestate.sinks.files.attempts import MadeBy, is_dead_after_claim, is_dead_after_epoch
 from lakestate.sinks.files.lanes import LANES_FOLDER, LaneNames, lane_folder, lane_of
 from lakestate.sinks.files.local_output import LocalOutput
-from lakestate.sinks.files.names import epoch_begun, original_name, original_names
+from lakestate.sinks.files.names import epoch_begun, sink_fingerprint
 from lakestate.sinks.files.pre_commit import CompletedUpload, FilePreCommit, LocalFile, PreCommit, SmallObject
+from lakestate.sinks.sink import EarlierAttempts
 from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.store import ObjectInfo, ObjectStore
 
@@ -34,17 +36,18 @@ class FileCommitter:
         """Make every file visible that the epoch finished."""
         decoded = [PreCommit.decode(data) for data in pre_commits]
         map_in_parallel(self._make_visible, [file for each in decoded for file in each.finished])
+        if self._local is not None:
+            _remove_replaced(self._local, permit.epoch, decoded)
 
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Abort uploads and remove hidden files that no epoch from this one on can refer to."""
         decoded = [PreCommit.decode(data) for data in pre_commits]
         live = frozenset(_live_names(decoded))
-        open_names = {name for pre in decoded for each in pre.open for name in original_names(each.path)}
         for fingerprint in sorted({each.fingerprint for each in decoded}):
             if self._store is not None:
                 _clear_store(self._store, fingerprint, epoch, live)
             if self._local is not None:
-                _clear_directory(self._local, fingerprint, epoch, open_names, live)
+                _clear_directory(self._local, fingerprint, epoch, live)
 
     def _make_visible(self, file: FilePreCommit) -> None:
         match file.content:
@@ -144,18 +147,49 @@ def _clear_store(
 
 
 def _clear_directory(
-    output: LocalOutput,
-    fingerprint: str,
-    epoch: Epoch,
-    open_names: set[str],
-    live: frozenset[tuple[str, str]],
+    output: LocalOutput, fingerprint: str, epoch: Epoch, live: frozenset[tuple[str, str]]
 ) -> None:
-    """Copies of an open file stay until it is finished: a later epoch may continue any of them."""
-    kept = {temporary for _, temporary in live}
+    named = {temporary for _, temporary in live}
     for temporary in output.hidden_files():
-        is_live = temporary in kept or original_name(temporary) in open_names
-        if not is_live and _is_dead(temporary, fingerprint, epoch):
+        if is_dead_after_epoch(temporary, fingerprint, epoch, named):
             output.remove(temporary)
+
+
+def _remove_replaced(output: LocalOutput, epoch: Epoch, pre_commits: Sequence[PreCommit]) -> None:
+    """Remove what the epoch's copies are copies of, and the copies of attempts that failed.
+
+    Each is as large as the file, and an attempt may fail in every epoch: that cannot wait for clean-up.
+    An attempt makes a copy only if another one failed, so usually there is nothing to do.
+    """
+    for pre_commit in pre_commits:
+        named = {temporary for _, temporary in _live_names([pre_commit])}
+        made = [MadeBy.of(temporary, pre_commit.fingerprint) for temporary in named]
+        copied = {each.file for each in made if each is not None and each.is_copy and each.epoch == epoch}
+        for temporary in output.hidden_files() if copied else ():
+            found = MadeBy.of(temporary, pre_commit.fingerprint)
+            if found is not None and found.file in copied and found.epoch <= epoch and temporary not in named:
+                output.remove(temporary)
+
+
+def clear_earlier_attempts(output: LocalOutput, earlier: EarlierAttempts) -> None:
+    """Remove the hidden files of attempts of drivers before this one, unless they may still count."""
+    fingerprint = sink_fingerprint(earlier.job_id, earlier.sink_id, earlier.state_id)
+    named = _hidden_names(earlier.newest)
+    suspects = [
+        temporary
+        for temporary in output.hidden_files()
+        if is_dead_after_claim(temporary, fingerprint, earlier.generation, named)
+    ]
+    if suspects:
+        # Read only now: usually nothing is left, and nobody need look for manifests.
+        named |= _hidden_names(earlier.pending())
+        for temporary in suspects:
+            if temporary not in named:
+                output.remove(temporary)
+
+
+def _hidden_names(pre_commits: Sequence[bytes]) -> set[str]:
+    return {name for _, name in _live_names([PreCommit.decode(data) for data in pre_commits])}
 
 
 def _remove_lanes(store: ObjectStore, folder: str) -> None:

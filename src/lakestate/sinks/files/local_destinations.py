@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lakestate.sinks.files.attempts import Attempt
 from lakestate.sinks.files.destination import (
     CurrentFileRecovery,
     FileEncoding,
@@ -11,22 +12,22 @@ from lakestate.sinks.files.destination import (
 )
 from lakestate.sinks.files.growing_file import GrowingFile
 from lakestate.sinks.files.local_output import LocalOutput
-from lakestate.sinks.files.names import copy_name, hidden_name
+from lakestate.sinks.files.names import hidden_name
 from lakestate.sinks.formats.writer_state import WriterState
 
 
 class LocalDestinations:
-    """The hidden files of one subtask in one epoch. `attempt` makes names of copies unique."""
+    """The hidden files of one attempt."""
 
-    def __init__(self, output: LocalOutput, attempt: str) -> None:
+    def __init__(self, output: LocalOutput, attempt: Attempt) -> None:
         self._output = output
         self._attempt = attempt
 
     def begin(self, path: str, encoding: FileEncoding) -> FileWriter:
         """A new file."""
         self._output.require_place(path)
-        file = GrowingFile(self._output, path, self._output.create(hidden_name(path)))
-        return _open_writer(file, encoding)
+        file = self._output.create(self._hidden_name(path))
+        return _open_writer(GrowingFile(self._output, path, file), encoding)
 
     def resume(self, path: str, recovery: CurrentFileRecovery, encoding: FileEncoding) -> FileWriter:
         """A file that continues."""
@@ -34,7 +35,7 @@ class LocalDestinations:
         if isinstance(resume_point, UploadResumePoint):
             raise moved_output_error(path, resume_point, str(self._output.root))
         self._output.require_place(path)
-        copy = copy_name(path, self._attempt)
+        copy = self._hidden_name(path)
         file = self._output.reopen(resume_point.temporary, resume_point.position, resume_point.crc32, copy)
         in_place = file.path.name == resume_point.temporary
         growing = GrowingFile(self._output, path, file, copy if in_place else None)
@@ -42,6 +43,9 @@ class LocalDestinations:
 
     def close(self) -> None:
         """There is no background work."""
+
+    def _hidden_name(self, path: str) -> str:
+        return self._attempt.hidden_name(hidden_name(path))
 
 
 def _open_writer(file: GrowingFile, encoding: FileEncoding, state: WriterState | None = None) -> FileWriter:

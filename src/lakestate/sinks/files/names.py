@@ -94,26 +94,6 @@ def hidden_name(path: str) -> str:
     return f"{_HIDDEN}{neutral_name(path)}"
 
 
-def copy_name(path: str, attempt: str) -> str:
-    """The hidden name under which an attempt continues a file that it cannot append to."""
-    return f"{hidden_name(path)}~{attempt}"
-
-
-def original_name(hidden: str) -> str:
-    """The hidden name that a copy was made of; empty if it is not the name of a copy.
-
-    >>> original_name(copy_name("part-f00.parquet", "a1")) == hidden_name("part-f00.parquet")
-    True
-    """
-    # Files that an older version began have the names that they are going to have.
-    return hidden.rpartition("~" if hidden.startswith(_HIDDEN) else ".")[0]
-
-
-def original_names(path: str) -> tuple[str, str]:
-    """The hidden names of a file before any copy: as it is named now, and as older versions named it."""
-    return hidden_name(path), path.rpartition("/")[2]
-
-
 def epoch_begun(name: str, fingerprint: str) -> Epoch | None:
     """The epoch in which a file of a sink was begun, or None if the name is not of this sink.
 

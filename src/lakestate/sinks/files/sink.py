@@ -17,12 +17,13 @@ from lakestate.config import StoreConfig, size_bytes
 from lakestate.errors import InvalidInputError
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.files.committer import FileCommitter
+from lakestate.sinks.files.attempts import Attempt, MadeBy
+from lakestate.sinks.files.committer import FileCommitter, clear_earlier_attempts
 from lakestate.sinks.files.destination import Destinations
 from lakestate.sinks.files.file_log import committed_files
 from lakestate.sinks.files.local_destinations import LocalDestinations
 from lakestate.sinks.files.local_output import LocalOutput
-from lakestate.sinks.files.names import FileNaming
+from lakestate.sinks.files.names import FileNaming, sink_fingerprint
 from lakestate.sinks.files.open_files import open_files_table
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.files.settings import FileSinkSettings
@@ -33,7 +34,7 @@ from lakestate.sinks.formats.registry import resolve_file_format
 from lakestate.sinks.formats.row_schema import without_columns
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.partitioning.partitioner import Partitioning
-from lakestate.sinks.sink import Sink, SinkCommitter, SinkContext, SinkWriter
+from lakestate.sinks.sink import EarlierAttempts, Sink, SinkCommitter, SinkContext, SinkWriter
 from lakestate.sinks.text_options import option, parse_flag
 from lakestate.storage import open_store
 from lakestate.storage.local.object_files import root_of
@@ -104,6 +105,19 @@ class FileSink(FileSinkSettings, Sink):
         """The committer, for the driver."""
         return FileCommitter(self.output)
 
+    def clear_earlier_attempts(self, earlier: EarlierAttempts) -> None:
+        """Remove hidden files of failed drivers. Uploads are never copied, and wait for clean-up."""
+        if self._local_output is not None:
+            clear_earlier_attempts(self._local_output, earlier)
+
+    def has_failed_attempts(self, job_id: str, sink_id: str, state_id: str, newest: Epoch | None) -> bool:
+        """Whether attempts of an epoch after the newest have left hidden files. Uploads do not count."""
+        if self._local_output is None:
+            return False
+        fingerprint = sink_fingerprint(job_id, sink_id, state_id)
+        made = (MadeBy.of(name, fingerprint) for name in self._local_output.hidden_files())
+        return any(each is not None and each.epoch > (newest or 0) for each in made)
+
     def committed_files(
         self, job_id: str, sink_id: str, epoch: Epoch, pre_commits: Sequence[bytes]
     ) -> Sequence[FileEvent]:
@@ -145,7 +159,7 @@ class FileSink(FileSinkSettings, Sink):
             dropped.add(event_time)
         return without_columns(schema, dropped)
 
-    def destinations(self, attempt: str) -> Destinations:
+    def destinations(self, attempt: Attempt) -> Destinations:
         """Where one attempt's bytes go."""
         if self._local_output is not None:
             return LocalDestinations(self._local_output, attempt)
@@ -157,12 +171,13 @@ class FileSink(FileSinkSettings, Sink):
         return open_store(StoreConfig(self.url, self.options or {}, self.retry))
 
     @property
-    def _is_local(self) -> bool:
+    def is_local(self) -> bool:
+        """Whether files are written to a local directory."""
         return self.url.startswith("file://")
 
     @cached_property
     def _local_output(self) -> LocalOutput | None:
-        return LocalOutput(root_of(self.url)) if self._is_local else None
+        return LocalOutput(root_of(self.url)) if self.is_local else None
 
     def __getstate__(self) -> dict[str, object]:
         """Without connections: each process opens its own."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.sinks.files.active_file import ActiveFile, FileIdentity
+from lakestate.sinks.files.attempts import Attempt
 from lakestate.sinks.files.destination import CurrentFileRecovery, FileEncoding, open_reference
 from lakestate.sinks.files.file_log import FileLog
 from lakestate.sinks.files.names import owned_file_id, sink_fingerprint
@@ -46,7 +47,9 @@ class FileSinkWriter:
         task = context.task
         self._fingerprint = sink_fingerprint(task.job_id, context.sink_id or task.operator_id, task.state_id)
         self._log = FileLog(context, self._fingerprint)
-        self._destinations = sink.destinations(context.ambient.new_id())
+        self._destinations = sink.destinations(
+            Attempt(context.epoch, task.generation, context.ambient.new_id())
+        )
         self._state = OpenFiles(context.tables.keyed(OPEN_FILES))
         self._idle: dict[str, OpenFile] = {}
         self._replaced: list[tuple[OpenFile, RollReason]] = []

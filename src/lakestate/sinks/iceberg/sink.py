@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from lakestate.sinks.formats.row_schema import without_columns
 from lakestate.sinks.iceberg.catalog import IcebergCatalog, require_pyiceberg
 from lakestate.sinks.iceberg.rows import file_schema
 from lakestate.sinks.iceberg.transforms import PartitionTerm
-from lakestate.sinks.sink import Sink, SinkCommitter, SinkContext, SinkWriter
+from lakestate.sinks.sink import EarlierAttempts, Sink, SinkCommitter, SinkContext, SinkWriter
 from lakestate.tables.contract import Table as StateTable
 
 if TYPE_CHECKING:
@@ -122,6 +123,11 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
         from lakestate.sinks.iceberg.committer import IcebergCommitter
 
         return IcebergCommitter(self)
+
+    def clear_earlier_attempts(self, earlier: EarlierAttempts) -> None:
+        """Remove hidden files of failed drivers. Without a table there are none."""
+        with suppress(NotFoundError):
+            self.file_sink().clear_earlier_attempts(earlier)
 
     def committed_files(
         self, job_id: str, sink_id: str, epoch: Epoch, pre_commits: Sequence[bytes]

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from lakestate.codec.engine_files import SINK_SCHEMA
-from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport, decode_pre_commits
+from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
 from lakestate.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
 from lakestate.observability.file_events import FileEvent
@@ -24,7 +24,13 @@ from lakestate.protocol.metadata import Manifest, NamedBytes
 from lakestate.protocol.watermarks import source_watermark
 from lakestate.runtime.sink_step import sink_committer
 from lakestate.sinks.files.pre_commit import PreCommit
-from lakestate.spark.data_source.job import SINK, OpenedJob, writers_with_open_files
+from lakestate.spark.data_source.job import (
+    SINK,
+    OpenedJob,
+    claimed_since_error,
+    pre_commit_parts,
+    writers_with_open_files,
+)
 from lakestate.spark.data_source.options import DataSourceOptions
 from lakestate.spark.data_source.position import BATCHES, BatchPosition, check_same_plan
 from lakestate.storage.parallel import InlineExecutor, map_in_parallel
@@ -50,6 +56,8 @@ class WrittenPartition(msgspec.Struct, frozen=True):
     latest_us: int | None = None
     rows: int = 0
     """Rows of the partition, written or not."""
+    fence: int | None = None
+    """See `BatchPlan`."""
 
     def encode(self) -> bytes:
         """Encode as MessagePack."""
@@ -78,13 +86,21 @@ def commit_batch(job: OpenedJob, written: Sequence[WrittenPartition], batch_id: 
         plan_digest=job.plan_digest(batch_id),
     )
     newest = job.newest()
+    planned = written[0].fence
+    if not _has_batch(newest, batch, job.state):
+        # Before the claim: a driver that was overtaken must not disturb its successor.
+        if epoch_id(newest) != written[0].parent:
+            raise _overtaken_error(job, newest)
+        job.require_fence(planned)
     driver = _driver(job, newest, [part.writer for part in written], batch)
     try:
         driver.start(reopen=True)
         if _has_batch(driver.parent, batch, job.state):
             return
-        continued = {(part.parent, part.state_id) for part in written}
-        if continued != {(epoch_id(driver.parent), driver.claim.state_id)}:
+        if planned is not None and driver.claim.generation != planned + 1:
+            raise claimed_since_error(job.state, driver.claim.generation - 1, planned)
+        continued = {(part.parent, part.state_id, part.fence) for part in written}
+        if continued != {(epoch_id(driver.parent), driver.claim.state_id, planned)}:
             raise _overtaken_error(job, driver.parent)
         outcome = driver.run_epoch(driver.next_epoch(), lambda plan: _result(job, plan, written, batch))
         if not isinstance(outcome, EpochFinished) and not _has_batch(driver.parent, batch, job.state):
@@ -212,15 +228,11 @@ def _is_upkeep_due(newest: Manifest | None, batch: BatchPosition | None) -> bool
 
 def _clean_up(job: OpenedJob, manifest: Manifest) -> None:
     """Clean up after all writers at once: they write for one sink."""
-    parts = [part.encode() for part in _pre_commits(manifest)]
-    job.options.sink.committer().clean_up(job.job_id, manifest.epoch, parts)
+    job.options.sink.committer().clean_up(job.job_id, manifest.epoch, pre_commit_parts(manifest))
 
 
 def _pre_commits(manifest: Manifest) -> list[PreCommit]:
-    where = f"manifest of epoch {manifest.epoch}"
-    return [
-        PreCommit.decode(part) for sink in manifest.sinks for part in decode_pre_commits(sink.data, where)
-    ]
+    return [PreCommit.decode(part) for part in pre_commit_parts(manifest)]
 
 
 def _has_batch(manifest: Manifest | None, batch: BatchPosition, state: str) -> bool:

@@ -18,12 +18,14 @@ import pyarrow.compute as pc
 from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.compact import compact_subtask
 from lakestate.coordinator.epoch_plan import EpochPlan, SubtaskReport, decode_pre_commits
-from lakestate.coordinator.epoch_planner import EpochPlanner
+from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
 from lakestate.coordinator.parquet_backend import ParquetBackend
-from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.errors import ConflictError, InvalidInputError, NotFoundError
+from lakestate.job.objects import JobObjects
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest
-from lakestate.protocol.values import FIRST_GENERATION
+from lakestate.protocol.records import GenerationRecord
+from lakestate.protocol.values import FIRST_GENERATION, Generation
 from lakestate.protocol.watermarks import EVENT_TIME_MAX_US, EVENT_TIME_MIN_US
 from lakestate.runtime.sink_step import SinkStep
 from lakestate.runtime.steps import ChainLink
@@ -31,6 +33,7 @@ from lakestate.runtime.subtask import StagePlan, SubtaskRun
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.formats.format import FileFormat
 from lakestate.sinks.formats.registry import register_file_format, registered_formats
+from lakestate.sinks.sink import EarlierAttempts
 from lakestate.spark.data_source.options import DataSourceOptions
 from lakestate.spark.data_source.position import BATCHES, BatchPosition
 from lakestate.storage import ObjectStore, open_store
@@ -77,6 +80,8 @@ class BatchPlan:
     epoch: EpochPlan
     reached: BatchPosition | None
     """The last published batch."""
+    fence: int | None = None
+    """The generation that must still be the newest when the batch is committed; None if any may be."""
 
 
 @dataclass(frozen=True)
@@ -123,25 +128,70 @@ class OpenedJob:
         return None if checkpoint is None else open_store(checkpoint)
 
     def plan_batch(self) -> BatchPlan:
-        """Plan the epoch after the newest. Only the driver that publishes it claims the job.
+        """Plan the epoch after the newest. Usually only the driver that publishes it claims the job.
 
         The first epoch is an exception: the names of its files contain the identity of the state, which
-        the first claim creates. There is no earlier epoch whose driver this claim could disturb.
+        the first claim creates. There is no earlier epoch whose driver this claim could disturb. For
+        files in a local directory see `_plan_local_batch`.
         """
         parent = self.newest()
-        generation = FIRST_GENERATION if parent is None else parent.generation
-        state_id = self._new_state_id() if parent is None else parent.state_id
-        now_ms = self.backend.ambient.now_ms()
-        plan = self._planner.plan(parent, generation, now_ms, state_id=state_id)
-        if parent is not None:
-            plan = replace(plan, parent=drop_idle_writers(parent))
-        return BatchPlan(plan.for_subtasks(), None if parent is None else BatchPosition.from_manifest(parent))
+        if self.options.sink.is_local:
+            return self._plan_local_batch(parent)
+        if parent is None:
+            return self._plan(None, FIRST_GENERATION, self._fence().state_id)
+        return self._plan(parent, parent.generation, parent.state_id)
 
-    def _new_state_id(self) -> str:
-        objects = self.backend.objects(self.job_id)
-        fence = objects.read_fence()
-        claim = claim_generation(objects, self.backend.ambient) if fence is None else fence.record
-        return claim.state_id
+    def _plan_local_batch(self, parent: Manifest | None) -> BatchPlan:
+        """Plan an epoch whose tasks write files that bear the generation of the fence.
+
+        If tasks of this epoch have left files already, their driver has failed. After another claim it
+        cannot commit them, because the fence has moved since it planned the batch. So they can go.
+        """
+        fence = self._fence()
+        newest = None if parent is None else parent.epoch
+        if self.options.sink.has_failed_attempts(self.job_id, SINK, fence.state_id, newest):
+            fence = claim_generation(self._objects, self.backend.ambient)
+            parent = self.newest()
+            self.options.sink.clear_earlier_attempts(self._earlier_attempts(parent, fence))
+        plan = self._plan(parent, fence.generation, fence.state_id)
+        return replace(plan, fence=int(fence.generation))
+
+    def _plan(self, parent: Manifest | None, generation: Generation, state_id: str) -> BatchPlan:
+        plan = self._planner.plan(parent, generation, self.backend.ambient.now_ms(), state_id=state_id)
+        if parent is None:
+            return BatchPlan(plan, None)
+        plan = replace(plan, parent=drop_idle_writers(parent))
+        return BatchPlan(plan.for_subtasks(), BatchPosition.from_manifest(parent))
+
+    def _fence(self) -> GenerationRecord:
+        """The newest claim, or the first one."""
+        fence = self._objects.read_fence()
+        return claim_generation(self._objects, self.backend.ambient) if fence is None else fence.record
+
+    def _earlier_attempts(self, newest: Manifest | None, fence: GenerationRecord) -> EarlierAttempts:
+        following = next_epoch(newest)
+        return EarlierAttempts(
+            job_id=self.job_id,
+            sink_id=SINK,
+            state_id=fence.state_id,
+            generation=fence.generation,
+            newest=[] if newest is None else pre_commit_parts(newest),
+            pending=lambda: [
+                part
+                for manifest in self._objects.read_manifests(following)
+                for part in pre_commit_parts(manifest)
+            ],
+        )
+
+    def require_fence(self, planned: int | None) -> None:
+        """Refuse to commit a batch that was planned before somebody else claimed the job."""
+        fence = None if planned is None else self._objects.read_fence()
+        if fence is not None and fence.record.generation != planned:
+            raise claimed_since_error(self.state, int(fence.record.generation), planned)
+
+    @property
+    def _objects(self) -> JobObjects:
+        return self.backend.objects(self.job_id)
 
     @property
     def timed_sources(self) -> tuple[str, ...]:
@@ -190,6 +240,23 @@ def drop_idle_writers(manifest: Manifest) -> Manifest:
     live = writers_with_open_files(manifest)
     return replace(
         manifest, operators=tuple(entry for entry in manifest.operators if entry.operator_id in live)
+    )
+
+
+def pre_commit_parts(manifest: Manifest) -> list[bytes]:
+    """What all writers of an epoch finished and left open, each as it encoded it."""
+    where = f"manifest of epoch {manifest.epoch}"
+    return [part for sink in manifest.sinks for part in decode_pre_commits(sink.data, where)]
+
+
+def claimed_since_error(state: str, found: int, planned: int | None) -> ConflictError:
+    """The error for a batch whose files may be gone: its driver was taken for dead."""
+    return ConflictError(
+        "another driver has claimed the job since this batch was planned",
+        object_name=state,
+        found=f"generation {found}",
+        expected=f"generation {planned}",
+        action="let only one query write with this state; restart it to write the batch again",
     )
 
 

@@ -134,11 +134,14 @@ class BatchWriter(DataSourceStreamArrowWriter):
         name = writer_name(partition)
         if is_published(plan.reached, batch, job.state):
             skipped = sum(rows.num_rows for rows in iterator)
-            return WrittenMessage(WrittenPartition(batch, name, parent, state_id, rows=skipped).encode())
+            done = WrittenPartition(batch, name, parent, state_id, rows=skipped, fence=plan.fence)
+            return WrittenMessage(done.encode())
         latest = LatestTime(job.options.event_time)
         report = job.run_writer(name, plan.epoch, latest.watch(iterator))
         rows = sum(step.rows_in for step in report.metrics.values())
-        done = WrittenPartition(batch, name, parent, state_id, report.encode(), latest.latest_us, rows)
+        done = WrittenPartition(
+            batch, name, parent, state_id, report.encode(), latest.latest_us, rows, plan.fence
+        )
         return WrittenMessage(done.encode())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

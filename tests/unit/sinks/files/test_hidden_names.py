@@ -15,6 +15,7 @@ from tests.support.sinks.sink_job import SinkJob, expected_rows, numbered_rows
 from lakestate.config import StoreConfig
 from lakestate.sinks import JsonLinesSink, ParquetSink
 from lakestate.sinks.files import lanes, local_destinations, uploads
+from lakestate.sinks.files.attempts import Attempt
 from lakestate.sinks.files.lanes import LANES_FOLDER, LaneNames
 from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.sinks.files.sink import FileSink
@@ -92,10 +93,16 @@ def test_claims_of_lanes_are_empty() -> None:
 
 def name_as_before(patch: pytest.MonkeyPatch) -> None:
     """Hidden things are named as by versions that gave them the names of their files."""
+    begun: set[str] = set()
+
+    def name_without_attempt(attempt: Attempt, file: str) -> str:
+        if file in begun:
+            return f"{file}.{attempt.unique}"
+        begun.add(file)
+        return file
+
     patch.setattr(local_destinations, "hidden_name", lambda path: path.rpartition("/")[2])
-    patch.setattr(
-        local_destinations, "copy_name", lambda path, attempt: f"{path.rpartition('/')[2]}.{attempt}"
-    )
+    patch.setattr(Attempt, "hidden_name", name_without_attempt)
     patch.setattr(part_objects, "new_token", lambda unique: unique)
     real = uploads.UploadResumePoint
     patch.setattr(uploads, "UploadResumePoint", lambda *found, lane_names=LaneNames.FILE: real(*found[:3]))

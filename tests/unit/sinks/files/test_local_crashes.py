@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.sinks.local_processes import Processes, Steps
 from tests.support.sinks.sink_job import JOB, Attempt, Rows, SinkJob, expected_rows, numbered_rows
 
 from lakestate.errors import LakestateError
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.files.local_output import HiddenFile, LocalOutput
+from lakestate.sinks.files.local_output import LocalOutput
 from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
 from lakestate.sinks.formats.parquet.sink import ParquetSink
 from lakestate.sinks.rolling import Roll
-from lakestate.testing.faults import SimulatedCrash
 
 EPOCHS = 4
 PARALLELISM = 2
@@ -44,92 +42,6 @@ def parquet(root: Path) -> FileSink:
 
 def json_lines(root: Path) -> FileSink:
     return JsonLinesSink(f"file://{root}", roll=Roll(interval=None))
-
-
-@dataclass
-class Steps:
-    """Counts what all processes do to the directory, and kills the one that comes to the chosen step."""
-
-    crash_at: int | None = None
-    moment: str = "before"
-    done: list[str] = field(default_factory=list)
-
-    def do(self, name: str, act: Callable[[], Any], torn: Callable[[], Any] = lambda: None) -> Any:
-        number = len(self.done)
-        self.done.append(name)
-        if number != self.crash_at:
-            return act()
-        if self.moment == "torn":
-            torn()
-        elif self.moment == "after":
-            act()
-        raise SimulatedCrash(f"{self.moment} step {number}: {name}")
-
-
-class CrashingFile(HiddenFile):
-    steps: Steps
-
-    def append(self, data: bytes) -> None:
-        whole, half = super().append, data[: len(data) // 2]
-        self.steps.do("append", lambda: whole(data), lambda: whole(half))
-
-    def sync(self) -> None:
-        self.steps.do("sync", super().sync)
-
-
-class CrashingOutput(LocalOutput):
-    def __init__(self, root: Path, steps: Steps) -> None:
-        super().__init__(root)
-        self._steps = steps
-        self.files: list[CrashingFile] = []
-
-    def create(self, temporary: str) -> HiddenFile:
-        create = super().create
-        return self._crashing(self._steps.do("create", lambda: create(temporary)))
-
-    def reopen(self, temporary: str, position: int, crc32: int | None, otherwise: str) -> HiddenFile:
-        reopen = super().reopen
-        return self._crashing(self._steps.do("reopen", lambda: reopen(temporary, position, crc32, otherwise)))
-
-    def publish(self, temporary: str, path: str, size_bytes: int, crc32: int | None = None) -> None:
-        publish = super().publish
-        self._steps.do("publish", lambda: publish(temporary, path, size_bytes, crc32))
-
-    def remove(self, temporary: str) -> None:
-        remove = super().remove
-        self._steps.do("remove", lambda: remove(temporary))
-
-    def _crashing(self, file: HiddenFile) -> HiddenFile:
-        if isinstance(file, CrashingFile):
-            return file
-        crashing = CrashingFile(file.path, file.descriptor, file.position, file.crc32)
-        crashing.steps = self._steps
-        self.files.append(crashing)
-        return crashing
-
-
-@dataclass
-class Processes:
-    root: Path
-    steps: Steps = field(default_factory=Steps)
-    sink: Callable[[Path], FileSink] = parquet
-    last: CrashingOutput | None = None
-
-    def open_sink(self) -> FileSink:
-        self.end_last()
-        return self.open_beside()
-
-    def open_beside(self) -> FileSink:
-        """A sink of a process that runs while others do."""
-        sink = self.sink(self.root)
-        self.last = CrashingOutput(self.root, self.steps)
-        sink.__dict__["_local_output"] = self.last
-        return sink
-
-    def end_last(self) -> None:
-        """What the operating system does when a process is gone: its locks are free."""
-        for file in self.last.files if self.last is not None else ():
-            file.close()
 
 
 def visible_files(root: Path) -> list[Path]:
@@ -161,17 +73,18 @@ STEPS = {"create", "reopen", "append", "sync", "publish"}
         pytest.param(json_lines, quiet_after(2), {*STEPS, "remove"}, id="JSON lines that end quietly"),
     ],
 )
+@pytest.mark.parametrize("lost", ["the attempt", "the driver"])
 def test_each_row_is_in_one_file_after_a_crash_at_any_step(
-    tmp_path: Path, sink: Callable[[Path], FileSink], rows: Rows, steps: set[str]
+    tmp_path: Path, sink: Callable[[Path], FileSink], rows: Rows, steps: set[str], lost: str
 ) -> None:
-    processes = Processes(tmp_path / "whole", sink=sink)
+    processes = Processes(tmp_path / "whole", sink)
     SinkJob(processes.open_sink, rows, PARALLELISM).run_to(EPOCHS)
     check_promises(processes.root, rows)
     assert {*processes.steps.done} == steps
     for number, name in enumerate(processes.steps.done):
         for moment in MOMENTS:
-            crashing = Processes(tmp_path / f"{number}-{moment}", Steps(number, moment), sink)
-            SinkJob(crashing.open_sink, rows, PARALLELISM).run_to(EPOCHS)
+            crashing = Processes(tmp_path / f"{number}-{moment}", sink, Steps(number, moment))
+            SinkJob(crashing.open_sink, rows, PARALLELISM, restarts=lost == "the driver").run_to(EPOCHS)
             try:
                 check_promises(crashing.root, rows)
             except AssertionError as error:
@@ -187,7 +100,7 @@ WAKE_UPS = ["before publishing", "before the commit", "after the commit", "after
 def test_a_zombie_cannot_change_what_its_successor_wrote(
     tmp_path: Path, begun_in: int, wake_up: str, zombie_wrote: str
 ) -> None:
-    processes = Processes(tmp_path)
+    processes = Processes(tmp_path, parquet)
     job = SinkJob(processes.open_beside, ROWS, PARALLELISM)
     job.run_to(begun_in - 1, finish_files=False)
     zombie = job.attempt(0)
@@ -215,7 +128,7 @@ def test_a_file_that_is_finished_without_another_byte_takes_nothing_of_a_zombie(
     tmp_path: Path, opens: int, writes: int
 ) -> None:
     quiet = quiet_after(1)
-    job = SinkJob(Processes(tmp_path, sink=json_lines).open_beside, ROWS, PARALLELISM)
+    job = SinkJob(Processes(tmp_path, json_lines).open_beside, ROWS, PARALLELISM)
     job.run_epoch()
     zombie = job.attempt(0)
     job.rows = quiet
@@ -234,7 +147,7 @@ def test_a_file_that_is_finished_without_another_byte_takes_nothing_of_a_zombie(
 
 
 def test_an_attempt_that_had_finished_is_not_harmed_by_one_that_began_later(tmp_path: Path) -> None:
-    job = SinkJob(Processes(tmp_path).open_beside, ROWS, PARALLELISM)
+    job = SinkJob(Processes(tmp_path, parquet).open_beside, ROWS, PARALLELISM)
     job.run_epoch()
     views = [job.attempt(subtask).finish() for subtask in range(PARALLELISM)]
     # A speculative copy of a subtask, whose result the driver never takes.
@@ -256,7 +169,7 @@ def _finish_quietly(zombie: Attempt) -> None:
 
 def test_rows_that_were_written_twice_are_distinguished(tmp_path: Path) -> None:
     """The check itself: a second copy of a visible file is found."""
-    job = SinkJob(Processes(tmp_path).open_beside, ROWS, PARALLELISM)
+    job = SinkJob(Processes(tmp_path, parquet).open_beside, ROWS, PARALLELISM)
     job.run_to(EPOCHS)
     first = visible_files(tmp_path)[0]
     pq.write_table(pa.table(pq.read_table(first)), tmp_path / "copy.parquet")
@@ -266,7 +179,7 @@ def test_rows_that_were_written_twice_are_distinguished(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cleaned", ["beside the next epoch", "by a driver that overslept"])
 def test_clean_up_leaves_the_copy_that_a_second_attempt_continues_with(tmp_path: Path, cleaned: str) -> None:
-    job = SinkJob(Processes(tmp_path).open_beside, ROWS, PARALLELISM)
+    job = SinkJob(Processes(tmp_path, parquet).open_beside, ROWS, PARALLELISM)
     job.run_epoch()
     before = job.published
     # An attempt that died after it had appended to the files it found open.

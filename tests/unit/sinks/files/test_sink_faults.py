@@ -117,7 +117,7 @@ def test_clean_up_leaves_what_others_have_begun(tmp_path: Path) -> None:
     job = file_sink_job(tmp_path, lambda url: ParquetSink(url, roll=NEVER, kept_row_bytes=0), 1)
     job.run_epoch()
     output, kept = LocalOutput(tmp_path), LocalOutput(tmp_path).hidden_files()
-    later, other = kept[0].replace("-0000000001-", "-0000000002-"), "part-aaaaaaaaaaaa-0000000001-00000-x"
+    later, other = kept[0].replace("~0000000001-", "~0000000002-"), "part-aaaaaaaaaaaa-0000000001-00000-x"
     dead = kept[0].replace("-00000-", "-00001-")
     for name in (later, other, dead):
         output.create(name).close()

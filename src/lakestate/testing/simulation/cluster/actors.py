@@ -24,7 +24,7 @@ from lakestate.protocol.metadata import CompletionStatus, Manifest, SubtaskMetad
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation
 from lakestate.runtime.operator_commit import operator_committer
-from lakestate.runtime.sink_step import sink_clean_up, sink_committer
+from lakestate.runtime.sink_step import sink_clean_up, sink_committer, sink_take_over
 from lakestate.tables.contract import CompactedFiles, Table
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.checks.monitor import AWAITABLE_WRITES
@@ -77,6 +77,7 @@ class Driver:
             settings=DriverSettings(RetentionPolicy(scenario.keep_epochs), scenario.compaction),
             compactor=self._compact,
             clean_up=sink_clean_up(sinks, JOB_ID),
+            take_over=sink_take_over(sinks),
             upkeep_executor=ActorExecutor(self._process),
         )
 
