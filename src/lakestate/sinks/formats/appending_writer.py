@@ -110,6 +110,12 @@ class AppendingWriter(ABC):
         pieces = tuple(self._bytes.checkpoint(self._numbers))
         return WriterState(self._bytes.start, self._row_count, 0, self._numbers.next, pieces)
 
+    def trailing_bytes_for_checkpoint(self) -> tuple[bytes, FileStatistics]:
+        """The bytes that would follow those taken so far if the file ended now."""
+        self._require_open("trailing_bytes_for_checkpoint")
+        self.settle()
+        return self._bytes.copy_from(0) + self.footer(), FileStatistics(self._row_count)
+
     def finish(self) -> FileStatistics:
         """End the file."""
         self._require_open("finish")

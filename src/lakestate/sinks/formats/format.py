@@ -54,6 +54,13 @@ class BatchBufferingWriter(Protocol):
         """Everything that another process needs to continue the file."""
         ...
 
+    def trailing_bytes_for_checkpoint(self) -> tuple[bytes, FileStatistics]:
+        """The bytes that would follow those taken so far if the file ended now. The file stays open.
+
+        Only sinks with `snapshot_open_files` ask for them.
+        """
+        ...
+
     def finish(self) -> FileStatistics:
         """End the file. The rest of its bytes waits to be taken."""
         ...

@@ -24,6 +24,7 @@ CALLS: dict[str, Callable[[BatchBufferingWriter], object]] = {
     "add_batch_data": lambda writer: writer.add_batch_data(ROWS),
     "add_batch_data without rows": lambda writer: writer.add_batch_data(ROWS.slice(0, 0)),
     "checkpoint": lambda writer: writer.checkpoint(),
+    "trailing_bytes_for_checkpoint": lambda writer: writer.trailing_bytes_for_checkpoint(),
     "finish": lambda writer: writer.finish(),
 }
 
@@ -48,8 +49,22 @@ def test_a_closed_local_file_takes_no_rows(tmp_path: Path) -> None:
         writer.write_batch(ROWS)
 
 
-def test_trailing_bytes_of_a_finished_file_are_refused() -> None:
-    writer = ParquetFormat().open_writer(ROWS.schema, None)
-    writer.finish()
-    with pytest.raises(InvalidInputError, match="trailing_bytes_for_checkpoint of a file that is finished"):
-        writer.trailing_bytes_for_checkpoint()  # type: ignore[attr-defined]
+@pytest.mark.parametrize("taken", ["nothing", "everything"])
+@pytest.mark.parametrize("make", WRITERS)
+def test_taken_and_trailing_bytes_are_the_file_that_would_end_now(
+    make: Callable[[], BatchBufferingWriter], taken: str
+) -> None:
+    open_file, ended = make(), make()
+    sent = b""
+    for _ in range(2):
+        for writer in (open_file, ended):
+            writer.add_batch_data(ROWS)
+            writer.settle()
+        if taken == "everything":
+            sent += open_file.split_to(open_file.buffered_bytes)
+    trailing, statistics = open_file.trailing_bytes_for_checkpoint()
+    assert statistics == ended.finish()
+    assert sent + trailing == ended.split_to(ended.buffered_bytes)
+    # It has changed nothing: the file goes on, and ends as if nobody had asked.
+    open_file.add_batch_data(ROWS)
+    assert open_file.finish().row_count == 9
