@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from lakestate.protocol.values import Epoch, Generation
 from lakestate.sinks import ParquetFormat
-from lakestate.sinks.files.attempts import Attempt
 from lakestate.sinks.files.destination import CurrentFileRecovery, FileEncoding
-from lakestate.sinks.files.local_destinations import LocalDestinations
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.attempts import Attempt
+from lakestate.sinks.files.local.destinations import LocalDestinations
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.formats.parquet.writer import KEPT_ROW_BYTES_DEFAULT
 
 EPOCHS = 8

@@ -31,7 +31,7 @@ from lakestate.sinks import FileFormat, JsonLinesFormat, ParquetFormat, ParquetS
 from lakestate.sinks.files.committer import FileCommitter
 from lakestate.sinks.files.destination import CurrentFileRecovery, LocalResumePoint
 from lakestate.sinks.files.lanes import claim_lane
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.files.names import epoch_begun
 from lakestate.sinks.files.open_files import OpenFiles
 from lakestate.sinks.files.pre_commit import PreCommit

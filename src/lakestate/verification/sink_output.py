@@ -13,9 +13,9 @@ from typing import assert_never
 from lakestate.errors import CorruptionError, InvalidInputError, LakestateError, NotFoundError
 from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.sinks.files.attempts import MadeBy
 from lakestate.sinks.files.destination import LocalResumePoint, ResumePoint, UploadResumePoint
-from lakestate.sinks.files.local_output import OPEN_FOLDER, LocalOutput
+from lakestate.sinks.files.local.attempts import MadeBy
+from lakestate.sinks.files.local.output import OPEN_FOLDER, LocalOutput
 from lakestate.sinks.files.names import epoch_begun, sink_fingerprint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import (

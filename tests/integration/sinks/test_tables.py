@@ -11,7 +11,7 @@ from tests.support.sinks.sink_job import JOB, SCHEMA, SINK, numbered_rows, permi
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.sinks import ParquetSink, Roll, SinkContext
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.tables.manager import SubtaskCheckpoint, TableManager
 
 ROWS = numbered_rows(300)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from lakestate.sinks.files.destination import CurrentFileRecovery, LocalResumePoint
-from lakestate.sinks.files.growing_file import GrowingFile
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.growing_file import GrowingFile
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.formats.parquet.local_writer import ParquetLocalWriter
 from lakestate.sinks.formats.parquet.segment import ParquetEncoding
 from lakestate.sinks.formats.parquet.writer import KEPT_ROW_BYTES_DEFAULT

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lakestate.sinks.files.local_output import HiddenFile, LocalOutput
+from lakestate.sinks.files.local.output import HiddenFile, LocalOutput
 from lakestate.sinks.files.sink import FileSink
 from lakestate.testing.faults import SimulatedCrash
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tests.support.sinks.local_files import begin_file, continue_file
 
 from lakestate.sinks.files.destination import CurrentFileRecovery
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.files.pre_commit import LocalFile
 from lakestate.sinks.formats.parquet.segment import COMPRESSIONS, ParquetEncoding
 

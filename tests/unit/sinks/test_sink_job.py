@@ -23,7 +23,7 @@ from tests.support.sinks.sink_files import (
 from tests.support.sinks.sink_job import SCHEMA, SinkJob, expected_rows, numbered_rows
 
 from lakestate.sinks import EventTime, JsonLinesSink, ParquetSink, Roll
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.testing.stepping import SteppingAmbient
 
 MINUTE_US = 60_000_000

@@ -13,7 +13,7 @@ from tests.support.corruption.job import JOB, CorruptionJob, report_of
 import lakestate as ls
 from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.errors import InvalidInputError
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.verification import DanglingStatus, Problem
 
 

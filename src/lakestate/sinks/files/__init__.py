@@ -4,7 +4,7 @@ May import `partitioning` and `formats`, but no format by name: those are found 
 """
 
 from lakestate.sinks.files.committer import FileCommitter
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.files.names import sink_fingerprint
 from lakestate.sinks.files.open_files import OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import FilePreCommit, PreCommit

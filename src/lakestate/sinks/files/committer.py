@@ -12,9 +12,9 @@ from typing import assert_never
 from lakestate.errors import CorruptionError, OutcomeUnknownError
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.files.attempts import MadeBy, is_dead_after_claim, is_dead_after_epoch
 from lakestate.sinks.files.lanes import LANES_FOLDER, LaneNames, lane_folder, lane_of
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.attempts import MadeBy, is_dead_after_claim, is_dead_after_epoch
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.files.names import epoch_begun, sink_fingerprint
 from lakestate.sinks.files.pre_commit import CompletedUpload, FilePreCommit, LocalFile, PreCommit, SmallObject
 from lakestate.sinks.sink import EarlierAttempts

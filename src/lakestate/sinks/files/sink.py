@@ -17,12 +17,12 @@ from lakestate.config import StoreConfig, size_bytes
 from lakestate.errors import InvalidInputError
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.files.attempts import Attempt, MadeBy
 from lakestate.sinks.files.committer import FileCommitter, clear_earlier_attempts
 from lakestate.sinks.files.destination import Destinations
 from lakestate.sinks.files.file_log import committed_files
-from lakestate.sinks.files.local_destinations import LocalDestinations
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.attempts import Attempt, MadeBy
+from lakestate.sinks.files.local.destinations import LocalDestinations
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.files.names import FileNaming, sink_fingerprint
 from lakestate.sinks.files.open_files import open_files_table
 from lakestate.sinks.files.pre_commit import PreCommit

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.sinks.files.active_file import ActiveFile, FileIdentity
-from lakestate.sinks.files.attempts import Attempt
 from lakestate.sinks.files.destination import CurrentFileRecovery, FileEncoding, open_reference
 from lakestate.sinks.files.file_log import FileLog
+from lakestate.sinks.files.local.attempts import Attempt
 from lakestate.sinks.files.names import owned_file_id, sink_fingerprint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import OpenReference, PreCommit

@@ -18,8 +18,8 @@ from lakestate.sinks.formats.statistics import FileStatistics
 from lakestate.sinks.formats.writer_state import WriterState
 
 if TYPE_CHECKING:
-    from lakestate.sinks.files.growing_file import GrowingFile
-    from lakestate.sinks.files.local_writer import LocalWriter
+    from lakestate.sinks.files.local.growing_file import GrowingFile
+    from lakestate.sinks.files.local.writer import LocalWriter
 
 
 class BatchBufferingWriter(Protocol):
@@ -106,7 +106,7 @@ class FileFormat(ABC):
         self, file: GrowingFile, schema: pa.Schema, state: WriterState | None
     ) -> LocalWriter:
         """A writer of a file in a local directory. Sinks with a `file://` URL write through it."""
-        from lakestate.sinks.files.local_writer import LocalWriter
+        from lakestate.sinks.files.local.writer import LocalWriter
 
         return LocalWriter(file, self.open_writer(schema, state))
 

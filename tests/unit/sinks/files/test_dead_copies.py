@@ -13,7 +13,7 @@ from tests.support.sinks.sink_job import Attempt, SinkJob, expected_rows, number
 
 from lakestate.errors import LakestateError
 from lakestate.sinks import FileSink, ParquetSink
-from lakestate.sinks.files.local_output import OPEN_FOLDER, LocalOutput
+from lakestate.sinks.files.local.output import OPEN_FOLDER, LocalOutput
 
 ROWS = numbered_rows(200)
 

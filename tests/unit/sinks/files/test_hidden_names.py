@@ -14,10 +14,11 @@ from tests.support.sinks.sink_job import SinkJob, expected_rows, numbered_rows
 
 from lakestate.config import StoreConfig
 from lakestate.sinks import JsonLinesSink, ParquetSink
-from lakestate.sinks.files import lanes, local_destinations, uploads
-from lakestate.sinks.files.attempts import Attempt
+from lakestate.sinks.files import lanes, uploads
 from lakestate.sinks.files.lanes import LANES_FOLDER, LaneNames
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local import destinations
+from lakestate.sinks.files.local.attempts import Attempt
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.files.sink import FileSink
 from lakestate.storage import open_store
 from lakestate.storage.multipart import part_objects
@@ -101,7 +102,7 @@ def name_as_before(patch: pytest.MonkeyPatch) -> None:
         begun.add(file)
         return file
 
-    patch.setattr(local_destinations, "hidden_name", lambda path: path.rpartition("/")[2])
+    patch.setattr(destinations, "hidden_name", lambda path: path.rpartition("/")[2])
     patch.setattr(Attempt, "hidden_name", name_without_attempt)
     patch.setattr(part_objects, "new_token", lambda unique: unique)
     real = uploads.UploadResumePoint

@@ -16,7 +16,7 @@ from tests.support.sinks.sink_job import JOB, Attempt, Rows, SinkJob, expected_r
 
 from lakestate.errors import LakestateError
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
 from lakestate.sinks.formats.parquet.sink import ParquetSink

@@ -12,8 +12,8 @@ from tests.support.sinks.sink_job import SinkJob, expected_rows, numbered_rows
 
 from lakestate.errors import InvalidInputError
 from lakestate.sinks import FileSink, JsonLinesSink, ParquetSink
-from lakestate.sinks.files.local_output import LocalOutput
-from lakestate.sinks.files.local_writer import LocalWriter
+from lakestate.sinks.files.local.output import LocalOutput
+from lakestate.sinks.files.local.writer import LocalWriter
 from lakestate.sinks.formats.parquet.local_writer import ParquetLocalWriter
 
 ROWS = numbered_rows(200)

@@ -18,7 +18,7 @@ from lakestate.config import RetryPolicy
 from lakestate.errors import CorruptionError, NotFoundError, StorageUnavailableError
 from lakestate.protocol.values import Epoch
 from lakestate.sinks import ParquetSink
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.storage import open_store
 
 

@@ -22,7 +22,7 @@ from tests.support.sinks.sink_job import JOB, SINK, SinkJob, expected_rows, numb
 import lakestate as ls
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.sinks import WriterState
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.files.names import sink_fingerprint
 from lakestate.sinks.formats import registry
 from lakestate.storage import ObjectStore, open_store

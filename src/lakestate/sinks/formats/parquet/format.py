@@ -22,7 +22,7 @@ from lakestate.sinks.formats.writer_state import WriterState
 from lakestate.sinks.text_options import option, parse_number, parse_size
 
 if TYPE_CHECKING:
-    from lakestate.sinks.files.growing_file import GrowingFile
+    from lakestate.sinks.files.local.growing_file import GrowingFile
     from lakestate.sinks.formats.parquet.local_writer import ParquetLocalWriter
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakestate.sinks.files.growing_file import GrowingFile
-from lakestate.sinks.files.local_writer import LocalWriter
+from lakestate.sinks.files.local.growing_file import GrowingFile
+from lakestate.sinks.files.local.writer import LocalWriter
 from lakestate.sinks.formats.parquet.segment import ParquetEncoding
 from lakestate.sinks.formats.parquet.writer import (
     KEPT_ROW_BYTES_DEFAULT,
@@ -20,7 +20,7 @@ class ParquetLocalWriter(LocalWriter):
 
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from lakestate.sinks.files.local_output import LocalOutput
+    >>> from lakestate.sinks.files.local.output import LocalOutput
     >>> output = LocalOutput(Path(tempfile.mkdtemp()))
     >>> rows = pa.record_batch({"n": [1, 2]})
     >>> file = GrowingFile(output, "final.parquet", output.create("hidden"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakestate.sinks.files.local_output import HiddenFile, LocalOutput
+from lakestate.sinks.files.local.output import HiddenFile, LocalOutput
 
 
 class GrowingFile:

@@ -15,7 +15,7 @@ from lakestate.sinks.files.destination import (
     require_all_taken,
     require_statistics,
 )
-from lakestate.sinks.files.growing_file import GrowingFile
+from lakestate.sinks.files.local.growing_file import GrowingFile
 from lakestate.sinks.files.pre_commit import FilePreCommit, LocalFile
 from lakestate.sinks.formats.format import BatchBufferingWriter
 from lakestate.sinks.formats.statistics import FileStatistics

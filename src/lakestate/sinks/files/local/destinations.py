@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lakestate.sinks.files.attempts import Attempt
 from lakestate.sinks.files.destination import (
     CurrentFileRecovery,
     FileEncoding,
@@ -10,8 +9,9 @@ from lakestate.sinks.files.destination import (
     UploadResumePoint,
     moved_output_error,
 )
-from lakestate.sinks.files.growing_file import GrowingFile
-from lakestate.sinks.files.local_output import LocalOutput
+from lakestate.sinks.files.local.attempts import Attempt
+from lakestate.sinks.files.local.growing_file import GrowingFile
+from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.files.names import hidden_name
 from lakestate.sinks.formats.writer_state import WriterState
 
