@@ -55,7 +55,12 @@ class StateBackend:
         return (_rebuild, (self._config, self._cache_dir, self._cache_bytes, self._ambient))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._config.url!r})"
+        return f"{type(self).__name__}({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """Where the state is."""
+        return self._config.url
 
     @cached_property
     def ambient(self) -> Ambient:

@@ -29,6 +29,7 @@ from lakestate.spark.dry_run import PipelineDryRun, dry_run_pipeline
 from lakestate.spark.execution.compactor import SparkCompactor
 from lakestate.spark.execution.compile import CompiledPipeline, compile_pipeline
 from lakestate.spark.graph.checks import check_names, check_stored, check_types, tables_of
+from lakestate.spark.graph.description import describe_graph, describe_node
 from lakestate.spark.graph.dropped import Dropped, resolve_dropped
 from lakestate.spark.graph.nodes import (
     ApplyNode,
@@ -60,6 +61,9 @@ class Stream:
     def __init__(self, graph: Graph, node: Any) -> None:
         self._graph = graph
         self._node = node
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({describe_node(self._node)})"
 
     def transform(self, function: Transform) -> Stream:
         """Apply Spark SQL: any function from DataFrame to DataFrame. It is called in every epoch."""
@@ -115,6 +119,9 @@ class ConnectedStreams:
         self._graph = graph
         self._node = node
 
+    def __repr__(self) -> str:
+        return f"ConnectedStreams({describe_node(self._node)})"
+
     def apply(self, operator_id: str, operator: Operator) -> Stream:
         """Run a `TwoInputOperator` over both streams."""
         require_instance(f"operator {operator_id}", operator, Operator)
@@ -167,6 +174,10 @@ class Pipeline:
         self._parallelism = require_parallelism(parallelism)
         self._settings = DriverSettings(retention or RetentionPolicy(), compaction)
         self._graph = Graph()
+
+    def __repr__(self) -> str:
+        drawn = describe_graph(self._graph)
+        return f"Pipeline({self._job_id!r}, {self._backend.url!r}, parallelism={self._parallelism}{drawn})"
 
     def source(
         self,

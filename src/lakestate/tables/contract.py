@@ -25,6 +25,7 @@ from lakestate.protocol.table_types import TableType
 from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.tables.arrow.schema import arrow_fields
 from lakestate.tables.context import TableContext
+from lakestate.tables.description import describe_table
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 
 
@@ -163,6 +164,10 @@ class Table(metaclass=LifecycleMeta):
 
     def __dir__(self) -> list[str]:
         return dir(type(self))
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        return f"{kind}(not named yet)" if self._name is None else describe_table(kind, self.config)
 
     @property
     def name(self) -> str:

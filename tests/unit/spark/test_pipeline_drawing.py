@@ -81,6 +81,39 @@ class TestRefused:
         assert str(raised.value) == f"{message} [invalid_input]"
 
 
+class TestShown:
+    def test_a_pipeline_shows_what_it_is_made_of(self, pipeline: ls.Pipeline, stream: Any) -> None:
+        assert (
+            repr(ls.Pipeline("new", "memory://state")) == "Pipeline('new', 'memory://state', parallelism=4)"
+        )
+        stream.key_by("user").apply("totals", Totals()).sink("out", ls.ParquetSink("memory://out"))
+        assert repr(pipeline) == (
+            "Pipeline('shop', 'memory://drawing', parallelism=4, sources=['orders'], "
+            "operators=['totals'], sinks=['out'])"
+        )
+
+    def test_a_pipeline_shows_no_secret(self) -> None:
+        config = ls.StoreConfig("s3://bucket/x", {"secret_access_key": "s3cr3t"})
+        assert repr(ls.Pipeline("shop", config)) == "Pipeline('shop', 's3://bucket/x', parallelism=4)"
+
+    def test_a_stream_shows_the_way_of_its_rows(self, stream: Any) -> None:
+        def clean(frame: Any) -> Any:
+            return frame
+
+        keyed = stream.transform(clean).key_by("user", "lower(town) AS town")
+        totals = keyed.apply("totals", Totals())
+        both = totals.key_by("user").connect(stream.late_rows().key_by("user"))
+        left = "orders → clean → key_by(user, lower(town) AS town) → totals → key_by(user)"
+        sides = f"({left}) with (orders → late_rows → key_by(user))"
+        assert [repr(each) for each in (stream, keyed, totals, both, both.apply("both", Both()))] == [
+            "SourceStream(orders)",
+            "KeyedStream(orders → clean → key_by(user, lower(town) AS town))",
+            "Stream(orders → clean → key_by(user, lower(town) AS town) → totals)",
+            f"ConnectedStreams({sides})",
+            f"Stream({sides} → both)",
+        ]
+
+
 @pytest.mark.parametrize("given", ["state", Path("state"), "./state"])
 def test_a_checkpoint_may_be_a_plain_path(
     given: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ from lakestate.config import StoreConfig, size_bytes
 from lakestate.errors import InvalidInputError
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.values import Epoch
+from lakestate.sinks.description import describe_sink
 from lakestate.sinks.files.committer import FileCommitter, clear_earlier_attempts
 from lakestate.sinks.files.destination import Destinations
 from lakestate.sinks.files.file_log import committed_files
@@ -43,7 +44,7 @@ from lakestate.tables.contract import Table
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FileSink(FileSinkSettings, Sink):
     """Writes files of some format below a URL, each visible exactly once and never before it is whole.
 
@@ -68,6 +69,9 @@ class FileSink(FileSinkSettings, Sink):
         object.__setattr__(self, "format", resolve_file_format(self.format))
         FileNaming(self.prefix, self.suffix, self.file_format.extension)
         object.__setattr__(self, "url", StoreConfig(self.url, self.options or {}).url)
+
+    def __repr__(self) -> str:
+        return describe_sink(self, "url")
 
     @cached_property
     def file_format(self) -> FileFormat:

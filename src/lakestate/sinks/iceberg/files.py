@@ -31,7 +31,7 @@ class IcebergDataFormat(ParquetFormat):
         return ParquetEncoding(self.compression, self.compression_level, decimals_as_integers=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class IcebergFiles(FileSink):
     """The file sink of one table as it is now."""
 

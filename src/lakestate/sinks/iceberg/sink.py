@@ -13,6 +13,7 @@ import pyarrow as pa
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.values import Epoch
+from lakestate.sinks.description import describe_sink
 from lakestate.sinks.files.file_log import committed_files
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.files.settings import FileSinkSettings
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from lakestate.sinks.iceberg.files import IcebergFiles
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
     """Appends rows to an Iceberg table: each epoch that finished files is one snapshot.
 
@@ -70,6 +71,9 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
             )
         if self.commit_attempts_max < 1:
             raise InvalidInputError("an append must be tried once", found=self.commit_attempts_max)
+
+    def __repr__(self) -> str:
+        return describe_sink(self, "table")
 
     def tables(self) -> Sequence[StateTable]:
         """The open files, and what each epoch has to commit."""

@@ -17,6 +17,7 @@ from lakestate.protocol.table_types import GLOBAL_KEYED, TableType
 from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, Table
+from lakestate.tables.description import describe_typed_table
 from lakestate.tables.global_keyed.checkpointer import GlobalKeyedCheckpointer
 from lakestate.tables.global_keyed.compaction import compact_entries, merge_entries
 from lakestate.tables.global_keyed.file_check import check_entry_file
@@ -82,6 +83,13 @@ class GlobalKeyedTable(Table):
             value_columns=(Column("value", value.text),),
             uses_two_phase_commit=self._two_phase_commit,
         )
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        if self._name is None:
+            return super().__repr__()
+        (key,), (value,) = self.config.key_columns, self.config.value_columns
+        return describe_typed_table(kind, self.config, key.type, value.type)
 
     @property
     def migrates_from(self) -> frozenset[int]:

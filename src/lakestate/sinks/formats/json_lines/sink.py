@@ -9,7 +9,7 @@ from lakestate.sinks.formats.format import FileFormat
 from lakestate.sinks.formats.json_lines.format import JsonLinesFormat, JsonLinesSettings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JsonLinesSink(JsonLinesSettings, FileSink):
     """Writes one JSON object per row, in files that become visible exactly once.
 
@@ -20,6 +20,9 @@ class JsonLinesSink(JsonLinesSettings, FileSink):
     """
 
     format: FileFormat | str = field(init=False, repr=False, default=JsonLinesFormat.name)
+
+    # Not that of the settings, which come first.
+    __repr__ = FileSink.__repr__
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", JsonLinesFormat(compression=self.compression))

@@ -9,7 +9,7 @@ from lakestate.sinks.formats.format import FileFormat
 from lakestate.sinks.formats.parquet.format import ParquetFormat, ParquetSettings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ParquetSink(ParquetSettings, FileSink):
     """Writes Parquet files below a URL, each visible exactly once and never before it is whole.
 
@@ -24,6 +24,9 @@ class ParquetSink(ParquetSettings, FileSink):
     """
 
     format: FileFormat | str = field(init=False, repr=False, default=ParquetFormat.name)
+
+    # Not that of the settings, which come first.
+    __repr__ = FileSink.__repr__
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", ParquetFormat.of(self))
