@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         OperatorError,
         OutcomeUnknownError,
         StorageUnavailableError,
+        VisibleOutputError,
     )
     from lakestate.inspection import read_state
     from lakestate.observability.file_events import FileEvent, FileEventKind
@@ -135,6 +136,7 @@ _MODULES = {
     "Ttl": "lakestate.tables.keyed.table",
     "TwoInputOperator": "lakestate.operators.operator",
     "VerificationReport": "lakestate.verification",
+    "VisibleOutputError": "lakestate.errors",
     "dry_run": "lakestate.tables.dry_run",
     "finish_files": "lakestate.spark.data_source.commit",
     "read_state": "lakestate.inspection",
@@ -209,6 +211,7 @@ __all__ = [
     "Ttl",
     "TwoInputOperator",
     "VerificationReport",
+    "VisibleOutputError",
     "dry_run",
     "finish_files",
     "read_state",

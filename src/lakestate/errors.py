@@ -9,6 +9,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+RESTORE_OR_GO_BACK = (
+    "restore the object, or continue from an epoch that does not need it with start(from_epoch=…): "
+    "ls.verify says which epochs can be restored"
+)
+"""What to do about a damaged object of an epoch."""
+
+FILE_OR_GO_BACK = (
+    "restore the file, or continue from an epoch before it was begun with start(from_epoch=…): its rows are "
+    "then written again; the epoch in which a file was begun is in its name"
+)
+"""What to do about a damaged file that is not finished."""
+
 
 class LakestateError(Exception):
     """Base of all errors that Lakestate raises on purpose.
@@ -96,6 +108,15 @@ class StorageUnavailableError(LakestateError):
     """
 
     code = "storage_unavailable"
+
+
+class VisibleOutputError(LakestateError):
+    """Going back would write output again that readers already see. Look at `output`, then decide."""
+
+    code = "visible_output"
+
+    output: object = None
+    """What is visible: a `lakestate.repair.LaterOutput`."""
 
 
 class OutcomeUnknownError(LakestateError):

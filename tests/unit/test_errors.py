@@ -23,6 +23,7 @@ CODES = {
     "OperatorError": "operator_failed",
     "OutcomeUnknownError": "outcome_unknown",
     "StorageUnavailableError": "storage_unavailable",
+    "VisibleOutputError": "visible_output",
 }
 
 

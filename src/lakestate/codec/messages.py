@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
+from lakestate.errors import RESTORE_OR_GO_BACK, CorruptionError, IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import FORMAT_MAJOR, FormatVersion
 from lakestate.v1 import checkpoint_pb2, files_pb2
 
@@ -53,7 +53,7 @@ def parse(message: M, data: bytes, object_name: str, what: str) -> M:
             f"{what} is not valid Protobuf",
             object_name=object_name,
             found=f"{len(data)} bytes that do not decode",
-            action="restore the object, or open an epoch that does not need it",
+            action=RESTORE_OR_GO_BACK,
         ) from cause
     return message
 

@@ -33,36 +33,59 @@ class RecoveredEpoch:
     permit: CommitPermit | None
 
 
-def recover_job(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | None:
-    """The newest epoch of the job, or None if it has never published one."""
+@dataclass(frozen=True, slots=True)
+class NewestEpochs:
+    """The newest epochs of a job as they are found, before anything is decided."""
+
+    boundary: BoundaryRecord | None
+    observed: tuple[ObservedEpoch, ...]
+    """Newest first, down to the first that is intact."""
+    intact: Manifest | None
+    """The newest that can be restored."""
+    lost: tuple[Epoch, str] | None
+    """An epoch after all of these that was committed, and the name of its record, which is missing."""
+
+    @property
+    def last(self) -> Epoch | None:
+        """The highest number that an epoch has had."""
+        if self.lost is not None:
+            return self.lost[0]
+        return self.observed[0].epoch if self.observed else None
+
+
+def observe_newest(job: JobObjects) -> NewestEpochs:
+    """Read the newest epochs. Damage is a fact, not an error."""
     boundary = job.read_boundary()
-    observed, manifests = _observe(job, boundary)
+    observed, intact = _observe(job, boundary)
     lost = None
     if observed or boundary is None:
         following = observed[0].epoch.next() if observed else Epoch(1)
         if job.is_marked_committed(following):
             if job.read_epoch(following) is not None:
                 # Published since the epochs were listed.
-                return recover_job(job, claim)
+                return observe_newest(job)
             lost = (following, job.url_of(job.paths.epoch_record(following)))
-    decision = decide_recovery(
-        claim.generation, observed, None if boundary is None else boundary.record, lost
-    )
+    return NewestEpochs(None if boundary is None else boundary.record, tuple(observed), intact, lost)
+
+
+def recover_job(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | None:
+    """The newest epoch of the job, or None if it has never published one."""
+    newest = observe_newest(job)
+    decision = decide_recovery(claim.generation, newest.observed, newest.boundary, newest.lost)
     match decision:
         case StartFresh():
             return None
         case Resume(record):
-            return _require_same_state(job, claim, RecoveredEpoch(record, manifests[record.epoch], None))
+            return RecoveredEpoch(record, require_same_state(job, claim, newest.intact), None)
         case ReplayCommit(permit):
-            found = RecoveredEpoch(permit.record, manifests[permit.epoch], permit)
-            return _require_same_state(job, claim, found)
+            return RecoveredEpoch(permit.record, require_same_state(job, claim, newest.intact), permit)
         case Refuse():
             # What looks damaged to a fenced driver may only have been collected by its successor.
             check_fence(job, claim)
             raise _refusal(decision)
         case Fenced(by):
             check_fence(job, claim)
-            raise _outdated_fence(job, claim, by)
+            raise outdated_fence(job, claim, by)
         case _:
             assert_never(decision)
 
@@ -93,17 +116,15 @@ def refuse_finished_before_claim(newest: Manifest | None, job: JobObjects) -> No
 
 def _observe(
     job: JobObjects, boundary: Versioned[BoundaryRecord] | None
-) -> tuple[list[ObservedEpoch], dict[Epoch, Manifest]]:
+) -> tuple[list[ObservedEpoch], Manifest | None]:
     observed: list[ObservedEpoch] = []
-    manifests: dict[Epoch, Manifest] = {}
     oldest = Epoch(1) if boundary is None else boundary.record.oldest
     for epoch in (epoch for epoch in reversed(job.list_epochs()) if epoch >= oldest):
         seen, manifest = _observe_epoch(job, epoch)
         observed.append(seen)
         if manifest is not None:
-            manifests[epoch] = manifest
-            break
-    return observed, manifests
+            return observed, manifest
+    return observed, None
 
 
 def _observe_epoch(job: JobObjects, epoch: Epoch) -> tuple[ObservedEpoch, Manifest | None]:
@@ -132,18 +153,19 @@ def _is_committed(job: JobObjects, record: EpochRecord) -> bool:
     return marker == CommittedRecord(job.job_id, record.epoch, record.generation, record.manifest)
 
 
-def _require_same_state(job: JobObjects, claim: GenerationRecord, found: RecoveredEpoch) -> RecoveredEpoch:
+def require_same_state(job: JobObjects, claim: GenerationRecord, manifest: Manifest | None) -> Manifest:
     """The epoch, if it belongs to the state that was claimed: sinks know their files by its identity."""
-    if found.manifest.state_id != claim.state_id:
+    assert manifest is not None, "only an intact epoch is continued"
+    if manifest.state_id != claim.state_id:
         check_fence(job, claim)
         raise CorruptionError(
             "the fence and the newest epoch belong to different lives of this job",
             object_name=job.url_of(FENCE),
             found=f"state {claim.state_id or 'without id'}",
-            expected=f"state {found.manifest.state_id or 'without id'}, like epoch {found.record.epoch}",
+            expected=f"state {manifest.state_id or 'without id'}, like epoch {manifest.epoch}",
             action="rebuild the fence from the epochs with lakestate.repair.rebuild_fence",
         )
-    return found
+    return manifest
 
 
 def _damage_in(error: CorruptionError) -> Damaged:
@@ -152,19 +174,20 @@ def _damage_in(error: CorruptionError) -> Damaged:
 
 def _refusal(decision: Refuse) -> CorruptionError:
     offered = (
-        "no older epoch is intact"
+        "no older epoch is intact, so that nothing but a copy helps"
         if decision.newest_good is None
-        else f"epoch {decision.newest_good} is the newest intact one"
+        else f"or continue from epoch {decision.newest_good}, the newest intact one, with start(from_epoch="
+        f"{decision.newest_good}): it says which output of later epochs is visible, and is then written again"
     )
     return CorruptionError(
         f"epoch {decision.epoch} is published but cannot be restored",
         object_name=decision.damage.object_name,
         found=decision.damage.reason,
-        action=f"restore the object; {offered}, but output of later epochs may already be committed",
+        action=f"restore the object; {offered}",
     )
 
 
-def _outdated_fence(job: JobObjects, claim: GenerationRecord, by: Generation) -> CorruptionError:
+def outdated_fence(job: JobObjects, claim: GenerationRecord, by: Generation) -> CorruptionError:
     """We have the job, yet a higher generation has published: the fence was set back."""
     return CorruptionError(
         "the fence is older than a published epoch",

@@ -12,7 +12,13 @@ from typing import Generic, TypeVar
 import xxhash
 
 from lakestate.codec import decode_manifest, decode_subtask
-from lakestate.errors import CorruptionError, MisplacedObjectError, NotFoundError, OutcomeUnknownError
+from lakestate.errors import (
+    RESTORE_OR_GO_BACK,
+    CorruptionError,
+    MisplacedObjectError,
+    NotFoundError,
+    OutcomeUnknownError,
+)
 from lakestate.job.known_objects import KnownObjects
 from lakestate.protocol.metadata import Manifest, SubtaskEntry, SubtaskMetadata
 from lakestate.protocol.names import require_name
@@ -147,7 +153,7 @@ class JobObjects:
                 object_name=self.url_of(ref.path),
                 found=f"xxh3 {checksum:016x}",
                 expected=f"xxh3 {ref.checksum:016x}",
-                action="restore the object, or open an epoch that does not need it",
+                action=RESTORE_OR_GO_BACK,
             )
         return bytes(data)
 
@@ -306,7 +312,7 @@ class JobObjects:
             object_name=self.url_of(ref.path),
             found=found,
             expected=f"{ref.size_bytes} bytes",
-            action="restore the object, or open an epoch that does not need it",
+            action=RESTORE_OR_GO_BACK,
         )
 
     def _missing_error(self, ref: ObjectRef) -> CorruptionError:
@@ -314,5 +320,5 @@ class JobObjects:
             "a referenced object is missing",
             object_name=self.url_of(ref.path),
             expected=f"{ref.size_bytes} bytes",
-            action="restore the object, or open an epoch that does not need it",
+            action=RESTORE_OR_GO_BACK,
         )

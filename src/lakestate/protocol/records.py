@@ -10,7 +10,13 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Self
 
-from lakestate.errors import CorruptionError, IncompatibleStateError, LakestateError, MisplacedObjectError
+from lakestate.errors import (
+    RESTORE_OR_GO_BACK,
+    CorruptionError,
+    IncompatibleStateError,
+    LakestateError,
+    MisplacedObjectError,
+)
 from lakestate.protocol.names import require_name
 from lakestate.protocol.sealed_json import seal, unseal
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
@@ -23,6 +29,8 @@ class Record:
     """The common part of all records: a kind, a job, and a strict encoding."""
 
     kind: ClassVar[str]
+    remedy: ClassVar[str] = RESTORE_OR_GO_BACK
+    """What to do if it is damaged."""
     job_id: str
 
     def encode(self) -> bytes:
@@ -39,7 +47,7 @@ class Record:
 
         Raises CorruptionError if the bytes are not a record of this kind and job.
         """
-        body = unseal(data, object_name)
+        body = unseal(data, object_name, cls.remedy)
         if body.get("record") != cls.kind or body.get("job_id") != job_id:
             raise MisplacedObjectError(
                 f"not the {cls.kind} of this job",
@@ -75,6 +83,7 @@ class GenerationRecord(Record):
     """The fence: the highest generation that has claimed the job, and the claim's unique id."""
 
     kind = "generation"
+    remedy = "rebuild the fence from the epochs with lakestate.repair.rebuild_fence"
     generation: Generation
     claim_id: str
     claimed_at_ms: int
@@ -99,6 +108,7 @@ class CommittedRecord(Record):
     """The marker that an epoch's sinks are committed."""
 
     kind = "committed"
+    remedy = "nothing: the next start commits the epoch again, which is harmless"
     epoch: Epoch
     generation: Generation
     manifest: ObjectRef
@@ -109,6 +119,7 @@ class TagRecord(Record):
     """A name that keeps an epoch from retention."""
 
     kind = "tag"
+    remedy = "restore the object, or delete the tag with ParquetBackend.delete_tag"
     name: str
     epoch: Epoch
     manifest: ObjectRef
@@ -123,6 +134,7 @@ class BoundaryRecord(Record):
     """The oldest epoch that can be opened without a tag. It only ever advances."""
 
     kind = "boundary"
+    remedy = "restore the object; without a copy, remove it while no driver runs: retention writes it again"
     oldest: Epoch
     generation: Generation
     change_id: str

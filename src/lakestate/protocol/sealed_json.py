@@ -14,8 +14,6 @@ from lakestate.errors import CorruptionError
 
 RECORD_BYTES_MAX = 64 * 1024
 
-_ACTION = "restore the object, or open an epoch that does not need it"
-
 
 def seal(body: Mapping[str, object]) -> bytes:
     """A body as canonical JSON on one line, with a checksum at its end."""
@@ -23,14 +21,18 @@ def seal(body: Mapping[str, object]) -> bytes:
     return f'{text[:-1]},"crc32":"{zlib.crc32(text.encode()):08x}"}}\n'.encode()
 
 
-def unseal(data: bytes, object_name: str) -> dict[str, Any]:
-    """The body of bytes that `seal` wrote. Raises CorruptionError, naming the object, for any other bytes."""
+def unseal(data: bytes, object_name: str, remedy: str | None = None) -> dict[str, Any]:
+    """The body of bytes that `seal` wrote.
+
+    Raises CorruptionError, naming the object and what to do about it, for any other bytes.
+    """
     if len(data) > RECORD_BYTES_MAX:
         raise CorruptionError(
             "record is too large",
             object_name=object_name,
             found=f"{len(data)} bytes",
             expected=f"at most {RECORD_BYTES_MAX}",
+            action=remedy,
         )
     try:
         body = _json_object(data)
@@ -38,7 +40,7 @@ def unseal(data: bytes, object_name: str) -> dict[str, Any]:
         is_intact = seal(body) == data
     except (ValueError, RecursionError) as cause:
         raise CorruptionError(
-            "record cannot be decoded", object_name=object_name, found=_beginning(data), action=_ACTION
+            "record cannot be decoded", object_name=object_name, found=_beginning(data), action=remedy
         ) from cause
     if not has_checksum:
         raise CorruptionError(
@@ -46,14 +48,14 @@ def unseal(data: bytes, object_name: str) -> dict[str, Any]:
             object_name=object_name,
             found=_beginning(data),
             expected="a JSON object that ends with its crc32",
-            action=_ACTION,
+            action=remedy,
         )
     if not is_intact:
         raise CorruptionError(
             "record does not match its checksum",
             object_name=object_name,
             found=f"{len(data)} bytes that were changed after they were written",
-            action=_ACTION,
+            action=remedy,
         )
     return body
 

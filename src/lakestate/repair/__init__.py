@@ -5,5 +5,14 @@ knows Spark. Nothing here happens by itself, nothing is deleted, and every repai
 """
 
 from lakestate.repair.fence import RebuiltFence, rebuild_fence
+from lakestate.repair.going_back import GoneBack, go_back
+from lakestate.repair.later_output import LaterOutput, OtherCommit
 
-__all__ = ["RebuiltFence", "rebuild_fence"]
+__all__ = [
+    "GoneBack",
+    "LaterOutput",
+    "OtherCommit",
+    "RebuiltFence",
+    "go_back",
+    "rebuild_fence",
+]

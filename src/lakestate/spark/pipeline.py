@@ -21,10 +21,12 @@ from lakestate.protocol.key_ranges import require_parallelism
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.names import require_name
 from lakestate.protocol.retention import RetentionPolicy
+from lakestate.repair.going_back import go_back, open_epoch_to_continue
 from lakestate.runtime.operator_commit import operator_committer
 from lakestate.runtime.sink_step import sink_clean_up, sink_committer, sink_take_over
 from lakestate.sinks.sink import Sink
 from lakestate.spark.checkpoint.directory import SparkDirectory
+from lakestate.spark.checkpoint.offsets import require_offsets
 from lakestate.spark.dry_run import PipelineDryRun, dry_run_pipeline
 from lakestate.spark.execution.compactor import SparkCompactor
 from lakestate.spark.execution.compile import CompiledPipeline, compile_pipeline
@@ -213,8 +215,14 @@ class Pipeline:
         drop: Collection[str] = (),
         spark_checkpoint: str | Path | None = None,
         reopen: bool = False,
+        from_epoch: int | str | None = None,
+        accept_visible_output: bool = False,
     ) -> PipelineQuery:
         """Check the pipeline, take over the job, and continue after its newest epoch.
+
+        With `from_epoch`, the number of an epoch or the name of a tag, it continues from there instead, once:
+        a later start with the same `from_epoch` continues after the newest epoch. Output that became visible
+        since is written again: VisibleOutputError says which, unless you pass `accept_visible_output`.
 
         `trigger` is Spark's: `{"processingTime": "10 seconds"}`, `{"availableNow": True}` or
         `{"once": True}`. `drop` names stored state that you give up: operators and sinks that are no
@@ -231,15 +239,17 @@ class Pipeline:
         schemas = Schemas(session, self._graph)
         check_types(self._graph, schemas)
         # Before the job is claimed: a pipeline that cannot run must not stop the driver that is running.
-        newest = self._backend.newest_checkpoint(self._job_id)
+        stored = self._stored_epoch(from_epoch)
         if not reopen:
-            refuse_finished_before_claim(newest, self._backend.objects(self._job_id))
-        dropped = self._check_stored(newest, drop)
+            refuse_finished_before_claim(stored, self._backend.objects(self._job_id))
+        dropped = self._check_stored(stored, drop)
         pipeline = compile_pipeline(self._graph, schemas, self._parallelism, self._backend, dropped.tables)
         check_speculation(session, pipeline)
         driver = self._driver(pipeline, listeners)
         directory = SparkDirectory(None if spark_checkpoint is None else Path(spark_checkpoint), self._job_id)
         try:
+            if from_epoch is not None:
+                self._go_back(from_epoch, accept_visible_output=accept_visible_output)
             parent = driver.start(reopen=reopen)
             self._check_stored(parent, drop)
             return PipelineQuery(pipeline, driver, directory, trigger, listeners)
@@ -256,6 +266,24 @@ class Pipeline:
         """
         return dry_run_pipeline(
             self._graph, self._job_id, self._parallelism, self._backend, drop, reopen=reopen
+        )
+
+    def _stored_epoch(self, from_epoch: int | str | None) -> Manifest | None:
+        """The epoch that the job continues from, as it is before the job is claimed."""
+        if from_epoch is None:
+            return self._backend.newest_checkpoint(self._job_id)
+        manifest = open_epoch_to_continue(self._backend.objects(self._job_id), from_epoch)
+        require_offsets(manifest)
+        return manifest
+
+    def _go_back(self, to: int | str, *, accept_visible_output: bool) -> None:
+        go_back(
+            self._backend,
+            self._job_id,
+            to,
+            sinks={node.step_id: node.sink for node in self._graph.sinks},
+            committers=self._committers(),
+            accept_visible_output=accept_visible_output,
         )
 
     def _driver(self, pipeline: CompiledPipeline, listeners: Sequence[Listener]) -> JobDriver:

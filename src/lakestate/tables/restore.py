@@ -95,7 +95,7 @@ def check_compatible(table: Table, stored: TableConfig, where: str) -> None:
             f"table {table.name} cannot read its stored state",
             object_name=where,
             found="; ".join(decision.reasons),
-            action="nothing was read or changed",
+            action="declare the table as it is stored, or how it is migrated; nothing was read or changed",
         )
 
 

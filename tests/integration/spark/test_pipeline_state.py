@@ -136,3 +136,50 @@ class TestOutput:
             assert sorted(read_output(tmp_path / "out"), key=str) == sorted(expected, key=str)
         manifest = backend.load_checkpoint_metadata("copy")
         assert (manifest.epoch, manifest.status) == (4, CompletionStatus.COMPLETE)
+
+
+class TestGoingBack:
+    def test_a_pipeline_continues_from_an_earlier_epoch_with_its_state_and_its_offsets(
+        self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
+    ) -> None:
+        def pipeline() -> ls.Pipeline:
+            made = ls.Pipeline("totals", backend, parallelism=2)
+            rows = made.source(read_stream(spark, tmp_path / "in"))
+            rows.key_by("user").apply("totals", Totals())
+            rows.sink("out", ParquetSink(f"file://{tmp_path}/out"))
+            return made
+
+        rows = [events(number, 20).to_pylist() for number in range(5)]
+        for number in range(3):
+            write_input(tmp_path / "in", number, events(number, 20))
+        run_available(pipeline(), finish_files=True)
+        backend.create_tag("totals", "second", 2)
+        with pytest.raises(ls.VisibleOutputError, match="sink out: 2 files, 60 rows"):
+            run_available(pipeline(), from_epoch="second")
+        # Twice, as a program that is started again.
+        for number in (3, 4):
+            write_input(tmp_path / "in", number, events(number, 20))
+            run_available(pipeline(), from_epoch="second", accept_visible_output=True, finish_files=True)
+            found = state_rows(backend, "totals", "totals", Totals(), "totals")
+            assert found == spark_totals(spark, tmp_path / "in")
+        # The rows of the third file were visible when the job went back, and are written again.
+        expected = [row for number in (0, 1, 2, 2, 3, 4) for row in rows[number]]
+        assert sorted(read_output(tmp_path / "out"), key=str) == sorted(expected, key=str)
+        assert ls.verify(backend, "totals").is_clean
+        manifest = backend.load_checkpoint_metadata("totals")
+        assert manifest.went_back is not None
+        assert (manifest.went_back.to, manifest.went_back.epoch) == (2, 5)
+
+    def test_a_job_whose_newest_manifest_is_damaged_continues_from_the_one_before(
+        self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
+    ) -> None:
+        for number in range(3):
+            write_input(tmp_path / "in", number, events(number, 20))
+        run_available(totals_pipeline(spark, tmp_path, backend))
+        path = tmp_path / "checkpoints/totals/checkpoints/3/manifest.pb"
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(ls.CorruptionError, match=r"manifest\.pb"):
+            totals_pipeline(spark, tmp_path, backend).start()
+        run_available(totals_pipeline(spark, tmp_path, backend), from_epoch=2, accept_visible_output=True)
+        found = state_rows(backend, "totals", "totals", Totals(), "totals")
+        assert found == spark_totals(spark, tmp_path / "in")

@@ -44,7 +44,7 @@ class TestRecovering:
             recover_job(driver.job, driver.claim)
         assert caught.value.object_name == f"{store.url}/{path}"
         assert "epoch 3 is published but cannot be restored" in str(caught.value)
-        assert "epoch 2 is the newest intact one" in str(caught.value)
+        assert "continue from epoch 2, the newest intact one" in str(caught.value)
 
     def test_records_that_were_all_deleted_do_not_look_like_a_fresh_job(self, store: ObjectStore) -> None:
         driver = started_job(store)

@@ -37,7 +37,7 @@ def test_a_committed_epoch_whose_record_is_gone_is_not_written_again(store: Obje
         CorruptionError, match=r"epoch 3 is published.*epochs/0000000003\.json.*marker"
     ) as told:
         started(store, "second")
-    assert "epoch 2 is the newest intact one" in str(told.value)
+    assert "continue from epoch 2, the newest intact one" in str(told.value)
 
 
 def test_no_committed_epoch_is_forgotten_because_all_records_are_gone(store: ObjectStore) -> None:

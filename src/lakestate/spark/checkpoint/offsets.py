@@ -57,6 +57,17 @@ def has_offsets(files: Sequence[NamedBytes], epoch: Epoch) -> bool:
     return any(file.name == f"offsets/{epoch.batch_id}" for file in files)
 
 
+def require_offsets(manifest: Manifest) -> None:
+    """Refuse to continue from an epoch from which Spark could not: it would begin with the first batch."""
+    if not has_offsets(manifest.engine_files, manifest.epoch):
+        raise IncompatibleStateError(
+            "the epoch has no offsets of Spark to continue from",
+            object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
+            found=", ".join(file.name for file in manifest.engine_files) or "no file of Spark",
+            action="continue from a later epoch, or start the job under another job id",
+        )
+
+
 def _refuse_state_of_spark(directory: Path) -> None:
     """Refuse state that Spark keeps itself: it is not in the manifest, so a restart would lose it."""
     if (directory / "state").exists():

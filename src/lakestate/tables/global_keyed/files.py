@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakestate.errors import CorruptionError
+from lakestate.errors import RESTORE_OR_GO_BACK, CorruptionError
 from lakestate.protocol.metadata import TableConfig
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.arrow.value_limits import VALUE_BYTES_MAX
@@ -127,5 +127,5 @@ def _corrupt(identity: CheckpointParquetMetadata, shown: str, found: str, expect
         object_name=shown,
         found=found,
         expected=expected,
-        action="restore the object, or open an epoch that does not need it",
+        action=RESTORE_OR_GO_BACK,
     )

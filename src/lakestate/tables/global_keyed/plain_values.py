@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from lakestate.codec.untrusted import UNDECODABLE
-from lakestate.errors import CorruptionError
+from lakestate.errors import RESTORE_OR_GO_BACK, CorruptionError
 
 _NUMBERS = (-(2**63), 2**63 - 1)
 _BIG = pa.decimal128(20, 0)
@@ -55,7 +55,7 @@ def plain_column(items: Sequence[bytes | None], type_text: str, object_name: str
             object_name=object_name,
             found=str(cause)[:200],
             expected=type_text,
-            action="restore the object, or open an epoch that does not need it",
+            action=RESTORE_OR_GO_BACK,
         ) from cause
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from lakestate.codec.untrusted import UNDECODABLE
-from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
+from lakestate.errors import RESTORE_OR_GO_BACK, CorruptionError, IncompatibleStateError, InvalidInputError
 from lakestate.tables.arrow.value_limits import VALUE_BYTES_MAX, too_long_error
 from lakestate.tables.global_keyed.python_types import StoredType
 from lakestate.tables.migration.values import MigratableState, chain_of, migrate_value
@@ -170,7 +170,7 @@ class EntryCodec:
             object_name=shown,
             found=str(cause)[:200],
             expected=expected,
-            action="restore the object, or open an epoch that does not need it",
+            action=RESTORE_OR_GO_BACK,
         )
 
 

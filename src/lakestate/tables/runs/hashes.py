@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from lakestate.errors import CorruptionError
+from lakestate.errors import RESTORE_OR_GO_BACK, CorruptionError
 from lakestate.tables.runs.layout import HASH, KEY, RunLayout
 
 
@@ -54,5 +54,5 @@ def _check_ascending(columns: Sequence[np.ndarray], shown: str) -> None:
             object_name=shown,
             found=f"row {int(np.argmax(wrong)) + 1} out of order",
             expected="ascending hashes of the key columns",
-            action="restore the object, or open an epoch that does not need it",
+            action=RESTORE_OR_GO_BACK,
         )

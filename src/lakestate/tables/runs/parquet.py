@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from lakestate.errors import CorruptionError
+from lakestate.errors import RESTORE_OR_GO_BACK, CorruptionError
 from lakestate.tables.arrow.value_limits import LONG_BYTES, bytes_before, cut_places, is_text, longest_bytes
 
 ROW_GROUP_ROWS = 128 * 1024
@@ -230,7 +230,7 @@ def check_row_count(
             object_name=object_name,
             found=f"{found} rows",
             expected=f"{row_count} rows",
-            action="restore the object, or open an epoch that does not need it",
+            action=RESTORE_OR_GO_BACK,
         )
 
 
@@ -240,7 +240,7 @@ def undecodable_error(object_name: str, cause: BaseException) -> CorruptionError
         "data file is not readable as Parquet",
         object_name=object_name,
         found=str(cause)[:200],
-        action="restore the object, or open an epoch that does not need it",
+        action=RESTORE_OR_GO_BACK,
     )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from lakestate.errors import CorruptionError
+from lakestate.errors import RESTORE_OR_GO_BACK, CorruptionError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.key_ranges import KEY_MAX, KeyRange
 from lakestate.protocol.values import Block, FileRef
@@ -136,7 +136,7 @@ def _verify(shown: str, span: ByteRange, piece: bytes, checksum: int) -> None:
             object_name=shown,
             found=f"{len(piece)} bytes at {span.start} with xxh3 {found:016x}",
             expected=f"{span.length} bytes with xxh3 {checksum:016x}",
-            action="restore the object, or open an epoch that does not need it",
+            action=RESTORE_OR_GO_BACK,
         )
 
 

@@ -84,6 +84,8 @@ class Scenario:
     """Epochs write small runs again together with their own rows; otherwise only merges do."""
     commits: bool = False
     """The operator has output of its own, which `on_commit` adds to a ledger."""
+    goes_back: bool = False
+    """Some drivers begin by going back to an earlier epoch: what is visible by then is written again."""
 
     @staticmethod
     def draw(random: Random) -> Scenario:
@@ -116,6 +118,7 @@ class Scenario:
             is_paused=random.random() < 0.3,
             absorbs=random.random() < 0.4,
             commits=random.random() < 0.4,
+            goes_back=random.random() < 0.2,
         )
 
     def changes_from(self, other: Scenario) -> list[str]:

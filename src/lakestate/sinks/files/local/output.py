@@ -16,7 +16,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakestate.errors import CorruptionError, NotFoundError
+from lakestate.errors import FILE_OR_GO_BACK, CorruptionError, NotFoundError
 from lakestate.storage.local.errors import translate_read_errors, translate_write_errors
 from lakestate.storage.local.file_tree import FileTree, fsync_folder
 from lakestate.storage.local.object_files import object_file
@@ -233,7 +233,7 @@ def _lost_bytes_error(path: Path, found: int, expected: int) -> CorruptionError:
         object_name=str(path),
         found=f"{found} bytes",
         expected=f"at least {expected} bytes",
-        action="restore the file, or continue from an epoch before it was begun",
+        action=FILE_OR_GO_BACK,
     )
 
 
@@ -243,7 +243,7 @@ def _changed_content_error(path: Path, found: int | None, expected: int) -> Corr
         object_name=str(path),
         found=f"CRC-32 {found or 0:08x}",
         expected=f"CRC-32 {expected:08x}",
-        action="restore the file, or continue from an epoch before it was begun",
+        action=FILE_OR_GO_BACK,
     )
 
 
@@ -261,5 +261,5 @@ def _missing_file_error(
         "a finished file is gone, and nothing is in its place",
         object_name=str(target),
         expected=str(hidden),
-        action="restore it, or continue from an epoch before it was begun",
+        action=FILE_OR_GO_BACK,
     )

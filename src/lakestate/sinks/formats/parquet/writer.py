@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from lakestate.config import size_bytes
-from lakestate.errors import CorruptionError, InvalidInputError
+from lakestate.errors import FILE_OR_GO_BACK, CorruptionError, InvalidInputError
 from lakestate.sinks.formats.format import finished_file_error
 from lakestate.sinks.formats.parquet.footer_statistics import footer_statistics
 from lakestate.sinks.formats.parquet.segment import (
@@ -217,7 +217,7 @@ def _translate_read_errors() -> Iterator[None]:
         raise CorruptionError(
             "the state of an open file cannot be read",
             found=str(cause)[:200],
-            action="continue from an epoch before the file was begun",
+            action=FILE_OR_GO_BACK,
         ) from cause
 
 

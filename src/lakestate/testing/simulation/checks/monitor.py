@@ -18,7 +18,13 @@ from lakestate.protocol.records import BoundaryRecord, GenerationRecord, TagReco
 from lakestate.protocol.values import Epoch
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.checks.commits import CommitChecks
-from lakestate.testing.simulation.checks.read_back import output_rows, restore_state, row_difference
+from lakestate.testing.simulation.checks.read_back import (
+    counter_difference,
+    output_rows,
+    restore_state,
+    row_difference,
+)
+from lakestate.testing.simulation.checks.written_again import WrittenAgain, goes_back
 from lakestate.testing.simulation.cluster.process import Process
 from lakestate.testing.simulation.cluster.world import JOB_ID, World
 from lakestate.testing.simulation.promises import Promise
@@ -69,6 +75,7 @@ class Monitor:
         self._files_of: dict[str, tuple[str, ...]] = {}
         """The files that a metadata object names. Read once, because objects are immutable."""
         self._visible: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in world.outputs}
+        self._written_again = {name: WrittenAgain(name) for name in world.outputs}
         self._awaited_write: tuple[str, int] | None = None
         self.commits = CommitChecks(world, self._objects)
         for store in (world.state, *world.outputs.values()):
@@ -93,14 +100,35 @@ class Monitor:
         """All rows of a sink's output that readers see."""
         return [row for rows in self._visible[sink_id].values() for row in rows]
 
+    def expected_output(self, sink_id: str, offset: int) -> Counter[Any] | None:
+        """The rows of output of so many rows of the source, and those that were written again."""
+        job = self._world.job
+        expected = job.output(job.rows[:offset])
+        if expected is None:
+            return None
+        return Counter(job.comparable(expected)) + self._written_again[sink_id].rows
+
+    @property
+    def has_gone_back(self) -> bool:
+        """Whether rows were written again, so that the output is of several attempts."""
+        return any(each.rows for each in self._written_again.values())
+
+    def output_difference(self, sink_id: str) -> str | None:
+        """How a sink's output differs from that of all rows, or None."""
+        job = self._world.job
+        expected = self.expected_output(sink_id, len(job.rows))
+        if expected is None:
+            return None
+        return counter_difference(Counter(job.comparable(self.visible(sink_id))), expected)
+
     def check_paused(self, offset: int) -> None:
         """Check, after a driver has finished its files, that nothing of its epochs is hidden."""
         job = self._world.job
-        expected = job.output(job.rows[:offset])
-        if expected is None or not job.yields_at_once:
-            return
         for sink_id in self._visible:
-            hidden = Counter(job.comparable(expected)) - Counter(job.comparable(self.visible(sink_id)))
+            expected = self.expected_output(sink_id, offset)
+            if expected is None or not job.yields_at_once:
+                return
+            hidden = expected - Counter(job.comparable(self.visible(sink_id)))
             if hidden:
                 self._world.fail(Promise.PAUSE_SHOWS_ALL, f"{sink_id}: {dict(next(iter(hidden)))}")
 
@@ -285,6 +313,11 @@ class Monitor:
         before = self.published.get(Epoch(epoch - 1)) if epoch > 1 else None
         if epoch > 1 and before is None:
             self._world.fail(Promise.EPOCHS_IN_SEQUENCE, f"epoch {epoch} without {epoch - 1}")
+        for sink_id, again in self._written_again.items():
+            again.on_publish(epoch, self._visible_rows(sink_id))
+        if goes_back(found.manifest):
+            self._on_going_back(found)
+            return
         watermark_us = None if before is None else self._world.job.source_watermark_us(before.offset)
         if found.manifest.watermark_us != watermark_us and not _keeps_watermark(found, before):
             stated = f"{found.manifest.watermark_us} in epoch {epoch} instead of {watermark_us}"
@@ -295,6 +328,32 @@ class Monitor:
             self._world.fail(Promise.OFFSETS_ADVANCE, f"{found.offset} after {before.offset}")
         if _parallelism(found.manifest) != _parallelism(before.manifest):
             self._world.counts["rescaled"] += 1
+
+    def _on_going_back(self, found: PublishedEpoch) -> None:
+        """Check that an epoch stands for an earlier one, and remember what is visible of later rows."""
+        assert found.manifest.went_back is not None
+        earlier = self.published.get(found.manifest.went_back.to)
+        if earlier is None or (found.offset, found.manifest.watermark_us) != (
+            earlier.offset,
+            earlier.manifest.watermark_us,
+        ):
+            self._world.fail(Promise.GOES_BACK_EXACTLY, f"epoch {found.manifest.epoch}")
+            return
+        job = self._world.job
+        own = Counter(job.comparable(job.output(job.rows[: found.offset]) or ()))
+        for sink_id, again in self._written_again.items():
+            files = self._visible[sink_id]
+            again.on_going_back(
+                found.manifest,
+                earlier.manifest,
+                own,
+                self._visible_rows(sink_id),
+                lambda path, files=files: Counter(job.comparable(files.get(path, []))),  # type: ignore[misc]
+            )
+        self._world.counts["went back"] += 1
+
+    def _visible_rows(self, sink_id: str) -> Counter[Any]:
+        return Counter(self._world.job.comparable(self.visible(sink_id)))
 
     def _on_commit_marker(self, name: ObjectName) -> None:
         if name.epoch is not None and name.epoch >= self.oldest and name.epoch not in self.published:
@@ -315,10 +374,10 @@ class Monitor:
         newest = self.newest
         offset = 0 if newest is None else newest.offset
         job = self._world.job
-        expected = job.output(job.rows[:offset])
+        expected = self.expected_output(sink_id, offset)
         if expected is not None:
             found = Counter(job.comparable(self.visible(sink_id)))
-            surplus = found - Counter(job.comparable(expected))
+            surplus = found - expected
             if surplus:
                 row, times = next(iter(surplus.items()))
                 self._world.fail(

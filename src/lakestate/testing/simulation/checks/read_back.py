@@ -47,7 +47,11 @@ def read_state(job: SimulatedJob, backend: StateBackend, epoch: Epoch, paralleli
 
 def row_difference(job: SimulatedJob, found: Sequence[Row], expected: Sequence[Row]) -> str | None:
     """How the rows differ, or None."""
-    have, want = Counter(job.comparable(found)), Counter(job.comparable(expected))
+    return counter_difference(Counter(job.comparable(found)), Counter(job.comparable(expected)))
+
+
+def counter_difference(have: Counter[Any], want: Counter[Any]) -> str | None:
+    """How comparable rows differ, or None."""
     if have == want:
         return None
     missing, surplus = list((want - have).elements()), list((have - want).elements())

@@ -23,6 +23,7 @@ from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import CompletionStatus, Manifest, SubtaskMetadata
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation
+from lakestate.repair.going_back import go_back
 from lakestate.runtime.operator_commit import operator_committer
 from lakestate.runtime.sink_step import sink_clean_up, sink_committer, sink_take_over
 from lakestate.tables.contract import CompactedFiles, Table
@@ -42,6 +43,7 @@ IMPATIENCE_MS = 2_000
 """A store call takes about ten: a second driver starts in the middle of the first one's work."""
 REFUSED = "refused for a lost part"
 PAUSE_RATE = 0.3
+BACK_RATE = 0.7
 LAST_STARTS_MAX = 8
 """Without faults, the job must finish within this many starts."""
 
@@ -63,7 +65,8 @@ class Driver:
             world.counts["upgraded"] += 1
         self._cluster = Cluster(world, self._process, parallelism, version)
         self._backend = SimulatedBackend(self._process, self._process.client(world.state))
-        sinks = sinks_of(world, self._process.client)
+        self._backs = random_stream(world.seed, f"backs {number}")
+        sinks = self._sinks = sinks_of(world, self._process.client)
         self._tables: dict[str, Sequence[Table]] = {
             world.job.operator_id: state_tables(world.job.operator("driver", version)),
             **{sink_id: sink.tables() for sink_id, sink in sinks.items()},
@@ -102,6 +105,8 @@ class Driver:
 
     def _start(self) -> None:
         """Start. A job whose stream has ended is refused, but its last commit is completed first."""
+        if self._should_go_back():
+            self._go_back()
         try:
             self._driver.start()
         except IncompatibleStateError:
@@ -118,6 +123,29 @@ class Driver:
             lambda plan: self._cluster.run(plan, first, stop),
             Ending.END_OF_STREAM if stop == len(world.job.rows) else Ending.CONTINUE,
         )
+
+    def _should_go_back(self) -> bool:
+        world = self._world
+        # What a target of `on_commit` does with rows that come again is up to the target.
+        is_possible = world.scenario.goes_back and not world.scenario.commits and world.faults.is_on
+        return is_possible and self._backs.random() < BACK_RATE
+
+    def _go_back(self) -> None:
+        """Go back to any epoch that can still be opened, and accept what is visible."""
+        epochs = self._backend.objects(JOB_ID).list_epochs()
+        if not epochs:
+            return
+        try:
+            gone = go_back(
+                self._backend,
+                JOB_ID,
+                self._backs.choice(epochs),
+                sinks=self._sinks,
+                accept_visible_output=True,
+            )
+            self._world.note(f"{self._process.name} is back at {gone.to}", is_turning_point=True)
+        except (NotFoundError, IncompatibleStateError) as refused:
+            self._world.note(f"{self._process.name} cannot go back: {refused}")
 
     def _should_pause(self) -> bool:
         world, newest = self._world, self._driver.parent
