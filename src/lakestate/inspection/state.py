@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -26,7 +27,11 @@ from lakestate.tables.restore import check_compatible
 
 
 def read_state(
-    url: str | StoreConfig, job: str, operator: str, table: str | Table, epoch: Epoch | int | None = None
+    url: str | Path | StoreConfig,
+    job: str,
+    operator: str,
+    table: str | Table,
+    epoch: Epoch | int | None = None,
 ) -> pa.Table:
     """What a state table held at the end of an epoch; of the newest one if none is named.
 
@@ -68,7 +73,12 @@ class StateSource:
 
     @classmethod
     def open(
-        cls, url: str | StoreConfig, job: str, operator: str, table: str | Table, epoch: Epoch | int | None
+        cls,
+        url: str | Path | StoreConfig,
+        job: str,
+        operator: str,
+        table: str | Table,
+        epoch: Epoch | int | None,
     ) -> StateSource:
         """Find the table, and check that all its files can be read."""
         backend = StateBackend(url, cache_bytes=0)

@@ -48,7 +48,7 @@ links = (
     ChainLink(SinkStep("out", ls.ParquetSink(f"file://{folder}/out"), rows.schema, None), 0),
 )
 backend = ls.ParquetBackend(f"file://{folder}/state", cache_dir=f"{folder}/cache")
-plan = EpochPlanner("job", RetentionPolicy(), ()).plan(None, Generation(1), 1000)
+plan = EpochPlanner("job", RetentionPolicy(), ()).plan(None, Generation(1), 1000, state_id="f00d")
 subtask = SubtaskRun(StagePlan("stage", 1, links), 0, plan, backend)
 assert list(subtask.run([("", rows)])) == []
 assert len(subtask.report.checkpoints) == 2
