@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         NotFoundError,
         OperatorError,
         OutcomeUnknownError,
+        StopTimeoutError,
         StorageUnavailableError,
         VisibleOutputError,
     )
@@ -125,6 +126,7 @@ _MODULES = {
     "RetryPolicy": "lakestate.config",
     "Roll": "lakestate.sinks.rolling",
     "RowMigration": "lakestate.tables.migration.migrations",
+    "StopTimeoutError": "lakestate.errors",
     "StorageUnavailableError": "lakestate.errors",
     "StoreConfig": "lakestate.config",
     "Table": "lakestate.tables.contract",
@@ -200,6 +202,7 @@ __all__ = [
     "RetryPolicy",
     "Roll",
     "RowMigration",
+    "StopTimeoutError",
     "StorageUnavailableError",
     "StoreConfig",
     "Table",

@@ -135,6 +135,12 @@ class OperatorError(LakestateError):
     code = "operator_failed"
 
 
+class StopTimeoutError(LakestateError, TimeoutError):
+    """A pipeline did not stop in the time it was given. Start it again: nothing is lost."""
+
+    code = "stop_timeout"
+
+
 class MissingExtraError(LakestateError, ImportError):
     """An optional dependency is not installed."""
 

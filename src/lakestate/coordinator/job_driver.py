@@ -134,6 +134,11 @@ class JobDriver:
         """The newest published epoch, which the next one restores from."""
 
     @property
+    def job_id(self) -> str:
+        """The job."""
+        return self._job.job_id
+
+    @property
     def claim(self) -> GenerationRecord:
         """The claim of this driver."""
         if self._claim is None:
@@ -168,12 +173,16 @@ class JobDriver:
         if self._upkeep is not None:
             self._upkeep.stop()
 
+    def check_claim(self) -> None:
+        """Raise FencedError if another driver has claimed the job."""
+        check_fence(self._job, self.claim)
+
     def refresh(self) -> Manifest | None:
         """Find the newest epoch again: a driver that we have fenced may have published one meanwhile.
 
         Raises FencedError if another driver has claimed the job.
         """
-        check_fence(self._job, self.claim)
+        self.check_claim()
         return self._recover()
 
     def next_epoch(self) -> Epoch:

@@ -14,6 +14,7 @@ from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.recover import refuse_finished_before_claim
 from lakestate.errors import InvalidInputError
+from lakestate.observability.console import with_progress
 from lakestate.observability.listeners import Listener, check_listeners, tell_files
 from lakestate.operators.operator import Operator, has_on_commit
 from lakestate.protocol.compaction import CompactionPolicy
@@ -30,6 +31,7 @@ from lakestate.spark.checkpoint.offsets import require_offsets
 from lakestate.spark.dry_run import PipelineDryRun, dry_run_pipeline
 from lakestate.spark.execution.compactor import SparkCompactor
 from lakestate.spark.execution.compile import CompiledPipeline, compile_pipeline
+from lakestate.spark.execution.work import SparkWork
 from lakestate.spark.graph.checks import check_names, check_stored, check_types, tables_of
 from lakestate.spark.graph.description import describe_graph, describe_node
 from lakestate.spark.graph.dropped import Dropped, resolve_dropped
@@ -50,6 +52,7 @@ from lakestate.spark.graph.partition_shuffle import add_partition_shuffle
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.query import PipelineQuery
 from lakestate.spark.session import check_session, check_speculation
+from lakestate.spark.stopping import StopOnSignal, Timeout, ending_of, timeout_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -217,6 +220,7 @@ class Pipeline:
         reopen: bool = False,
         from_epoch: int | str | None = None,
         accept_visible_output: bool = False,
+        progress: bool | None = None,
     ) -> PipelineQuery:
         """Check the pipeline, take over the job, and continue after its newest epoch.
 
@@ -230,9 +234,13 @@ class Pipeline:
         `spark_checkpoint` is a local directory in which Spark keeps its own logs while the query
         runs. They are a cache, rebuilt at every start. A job that was stopped with `drain=True` is finished,
         and starts again only with `reopen`: it continues with the state that its operators left.
+
+        In a terminal or a notebook, the query shows a line about its newest epoch. `progress` switches
+        it on or off; so does the environment variable `LAKESTATE_PROGRESS`, 1 or 0.
         """
         trigger = _require_trigger(trigger)
         check_listeners(listeners)
+        listeners = with_progress(listeners, progress)
         check_names(self._graph)
         session = self._graph.sources[0].frame.sparkSession
         check_session(session)
@@ -245,14 +253,15 @@ class Pipeline:
         dropped = self._check_stored(stored, drop)
         pipeline = compile_pipeline(self._graph, schemas, self._parallelism, self._backend, dropped.tables)
         check_speculation(session, pipeline)
-        driver = self._driver(pipeline, listeners)
+        work = SparkWork(self._job_id)
+        driver = self._driver(pipeline, listeners, work)
         directory = SparkDirectory(None if spark_checkpoint is None else Path(spark_checkpoint), self._job_id)
         try:
             if from_epoch is not None:
                 self._go_back(from_epoch, accept_visible_output=accept_visible_output)
             parent = driver.start(reopen=reopen)
             self._check_stored(parent, drop)
-            return PipelineQuery(pipeline, driver, directory, trigger, listeners)
+            return PipelineQuery(pipeline, driver, directory, trigger, listeners, work)
         except BaseException:
             driver.stop()
             directory.remove()
@@ -267,6 +276,26 @@ class Pipeline:
         return dry_run_pipeline(
             self._graph, self._job_id, self._parallelism, self._backend, drop, reopen=reopen
         )
+
+    def run(
+        self,
+        trigger: Mapping[str, Any] | None = None,
+        *,
+        drain: bool = False,
+        timeout: Timeout | None = None,
+        **options: Any,
+    ) -> StopOnSignal[PipelineQuery]:
+        """Start the pipeline for a `with` block, which also handles SIGINT (Ctrl-C) and SIGTERM.
+
+            with pipeline.run(trigger={"processingTime": "10 seconds"}) as query:
+                query.awaitTermination()
+
+        The first signal, or the end of the block, lets the running epoch finish and then finishes open
+        files; a second signal cancels the epoch. An error in the block only stops the query. `drain`
+        and `timeout` are those of `PipelineQuery.stop`; `trigger` and all other options those of `start`.
+        """
+        ending = ending_of(finish_files=True, drain=drain)
+        return StopOnSignal(lambda: self.start(trigger, **options), ending, timeout_seconds(timeout))
 
     def _stored_epoch(self, from_epoch: int | str | None) -> Manifest | None:
         """The epoch that the job continues from, as it is before the job is claimed."""
@@ -286,7 +315,9 @@ class Pipeline:
             accept_visible_output=accept_visible_output,
         )
 
-    def _driver(self, pipeline: CompiledPipeline, listeners: Sequence[Listener]) -> JobDriver:
+    def _driver(
+        self, pipeline: CompiledPipeline, listeners: Sequence[Listener], work: SparkWork
+    ) -> JobDriver:
         sinks = {node.step_id: node.sink for node in self._graph.sinks}
         return JobDriver(
             self._backend,
@@ -295,7 +326,7 @@ class Pipeline:
             self._committers(),
             timed_sources=[node.name for node in self._graph.sources if node.event_time is not None],
             settings=self._settings,
-            compactor=self._compactor(pipeline.schemas),
+            compactor=self._compactor(pipeline.schemas, work),
             clean_up=sink_clean_up(sinks, self._job_id),
             take_over=sink_take_over(sinks),
             tell_files=partial(tell_files, listeners),
@@ -311,10 +342,10 @@ class Pipeline:
                 found[node.step_id] = operator_committer(node.operator)
         return found
 
-    def _compactor(self, schemas: Schemas) -> SparkCompactor | None:
+    def _compactor(self, schemas: Schemas, work: SparkWork) -> SparkCompactor | None:
         policy = self._settings.compaction
         tables = {node.step_id: tables_of(node) for node in self._graph.steps}
-        return None if policy is None else SparkCompactor(schemas, self._backend, policy, tables)
+        return None if policy is None else SparkCompactor(schemas, self._backend, policy, tables, work)
 
     def _check_stored(self, manifest: Manifest | None, drop: Collection[str]) -> Dropped:
         if manifest is None:

@@ -50,6 +50,16 @@ def check_speculation(session: SparkSession, pipeline: CompiledPipeline) -> None
         )
 
 
+def free_query_name(session: SparkSession, job_id: str) -> str:
+    """The job id, or with a number: Spark refuses a second running query of the same name."""
+    taken = {query.name for query in session.streams.active}
+    number, name = 1, job_id
+    while name in taken:
+        number += 1
+        name = f"{job_id} ({number})"
+    return name
+
+
 def apply_settings(session: SparkSession) -> None:
     """Apply `SESSION_SETTINGS` to the session of Spark's query."""
     _set_all(session, SESSION_SETTINGS)

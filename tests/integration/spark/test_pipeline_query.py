@@ -9,18 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from tests.support.spark.pipelines import (
-    events,
     read_output,
     read_stream,
     run_available,
-    spark_totals,
-    state_rows,
     wait_for,
-    write_input,
 )
+from tests.support.spark.query_job import JOB, Job
 from tests.support.spark.totals import Totals
 
 import lakestate as ls
@@ -30,53 +26,12 @@ from lakestate.protocol.metadata import CompletionStatus, NamedBytes
 from lakestate.sinks.files.committer import FileCommitter
 from lakestate.spark import query as query_module
 from lakestate.spark.checkpoint.offsets import rebuild_directory
-from lakestate.testing.faults import Fault, FaultyStore, Hook, Operation
+from lakestate.testing.faults import Fault, Operation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JOB = "totals"
 DEADLINE_S = 60
-
-
-class Job:
-    """Totals per user and a copy of all rows; drivers of it share nothing but the store."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark = spark
-        self.folder = folder
-        self.files: list[pa.Table] = []
-
-    def give(self) -> None:
-        """One more input file."""
-        self.files.append(events(len(self.files), 100))
-        write_input(self.folder / "in", len(self.files) - 1, self.files[-1])
-
-    def backend(self, hook: Hook | None = None) -> ls.ParquetBackend:
-        """A driver's own, with something that happens at calls of its store. Subtasks are not affected."""
-        backend = ls.ParquetBackend(f"file://{self.folder}/checkpoints", cache_dir=self.folder / "cache")
-        if hook is not None:
-            vars(backend)["_store"] = FaultyStore(backend._store, hook)
-        return backend
-
-    def pipeline(
-        self, hook: Hook | None = None, files_per_batch: int = 1, roll: ls.Roll | None = None
-    ) -> ls.Pipeline:
-        pipeline = ls.Pipeline(JOB, self.backend(hook), parallelism=2)
-        rows = pipeline.source(read_stream(self.spark, self.folder / "in", files_per_batch=files_per_batch))
-        rows.key_by("user").apply("totals", Totals())
-        rows.sink("out", ls.ParquetSink(f"file://{self.folder}/out", roll=roll or ls.Roll()))
-        return pipeline
-
-    def manifest(self) -> Any:
-        return self.backend().load_checkpoint_metadata(JOB)
-
-    def check(self) -> None:
-        """State and output of a drained job are those of all input, once."""
-        found = state_rows(self.backend(), JOB, "totals", Totals(), "totals")
-        assert found == spark_totals(self.spark, self.folder / "in")
-        rows = pa.concat_tables(self.files).to_pylist()
-        assert sorted(read_output(self.folder / "out"), key=str) == sorted(rows, key=str)
 
 
 @pytest.fixture
@@ -202,70 +157,6 @@ class TestStopping:
             run_available(pipeline)
         with pytest.raises(NotFoundError):
             job.manifest()
-
-
-class Closes(Totals):
-    """Says in its output what is called."""
-
-    output = "user string, n bigint, spend double"
-
-    def on_close(self, ctx):
-        yield pa.table({"user": [f"closed in {ctx.epoch}"], "n": [0], "spend": [0.0]})
-
-
-class TestEndings:
-    """A pause finishes files and calls nothing; the end of a stream calls `on_close` and finishes the job."""
-
-    def pipeline(self, job: Job) -> ls.Pipeline:
-        pipeline = ls.Pipeline(JOB, job.backend(), parallelism=1)
-        # A transform that makes a row of no rows.
-        source = pipeline.source(read_stream(job.spark, job.folder / "in"), event_time="ts")
-        counted = source.transform(lambda frame: frame.groupBy().agg({"*": "count"}).toDF("n"))
-        counted.sink("counts", ls.ParquetSink(f"file://{job.folder}/counts"))
-        source.key_by("user").apply("totals", Closes()).sink(
-            "out", ls.ParquetSink(f"file://{job.folder}/out")
-        )
-        return pipeline
-
-    def closed(self, job: Job) -> list[str]:
-        users = (row["user"] or "" for row in read_output(job.folder / "out"))
-        return [user for user in users if user.startswith("closed")]
-
-    def test_runs_with_pauses_give_what_one_run_gives_and_a_pause_without_open_files_adds_nothing(
-        self, job: Job
-    ) -> None:
-        run_available(self.pipeline(job), finish_files=True)
-        first = job.manifest()
-        assert (first.epoch, first.status) == (2, CompletionStatus.COMPLETE)
-        assert first.watermark_us is None
-        run_available(self.pipeline(job), finish_files=True)
-        assert job.manifest().epoch == 2
-        job.give()
-        query = run_available(self.pipeline(job), finish_files=True)
-        query.stop(finish_files=True)
-        newest = job.manifest()
-        assert newest.epoch == 4
-        assert newest.watermark_us == job.backend().load_checkpoint_metadata(JOB, 3).watermark_us
-        assert [row["n"] for row in read_output(job.folder / "counts")] == [100, 100]
-        assert self.closed(job) == []
-        found = state_rows(job.backend(), JOB, "totals", Closes(), "totals")
-        assert found == spark_totals(job.spark, job.folder / "in")
-
-    def test_a_drained_job_is_finished_and_starts_again_only_if_it_is_reopened(self, job: Job) -> None:
-        run_available(self.pipeline(job), drain=True)
-        assert (job.manifest().epoch, job.manifest().status) == (2, CompletionStatus.FINAL)
-        assert self.closed(job) == ["closed in 2"]
-        generation = json.loads((job.folder / "checkpoints" / JOB / "generation.json").read_text())
-        with pytest.raises(ls.IncompatibleStateError, match="the stream of this job has ended"):
-            self.pipeline(job).start()
-        after = json.loads((job.folder / "checkpoints" / JOB / "generation.json").read_text())
-        assert after == generation
-        run_available(self.pipeline(job), reopen=True, drain=True)
-        assert job.manifest().epoch == 2
-        job.give()
-        run_available(self.pipeline(job), reopen=True, drain=True)
-        assert (job.manifest().epoch, job.manifest().status) == (4, CompletionStatus.FINAL)
-        assert sorted(self.closed(job)) == ["closed in 2", "closed in 4"]
 
 
 class TestCommits:

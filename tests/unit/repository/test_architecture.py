@@ -36,7 +36,7 @@ def test_a_file_that_the_overview_names_exists(file: Path) -> None:
 
 def test_the_walk_from_source_to_sink_names_a_file_at_each_step() -> None:
     steps = [line for line in PAGE.splitlines() if re.match(r"\| \d+\. ", line)]
-    assert len(steps) == 18
+    assert len(steps) == 19
     assert [line for line in steps if not files_of_line(line)] == []
 
 

@@ -2,149 +2,36 @@
 
 from __future__ import annotations
 
-import json
+import errno
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException
+from tests.support.spark.stand_in import (
+    AGAIN,
+    DEADLINE_S,
+    DONE,
+    ENDS,
+    STORED,
+    Driver,
+    Session,
+    Spark,
+    cancelled,
+    stored,
+)
 
 import lakestate as ls
 from lakestate.coordinator.epoch_plan import Ending
-from lakestate.coordinator.job_driver import AlreadyPublished, EpochFinished, StartAgain
-from lakestate.protocol.metadata import CompletionStatus, NamedBytes
-from lakestate.protocol.values import Epoch
+from lakestate.coordinator.job_driver import AlreadyPublished, EpochFinished
 from lakestate.spark import query as query_module
 from lakestate.spark.checkpoint.directory import SparkDirectory
+from lakestate.spark.execution.work import SparkWork
 from lakestate.spark.query import PipelineQuery
-
-DEADLINE_S = 60
-ENDS = Ending.END_OF_STREAM
-
-
-class Spark:
-    """Gives a query its batches, one after the other, and then waits to be stopped."""
-
-    def __init__(self) -> None:
-        self.batches = 0
-        self.launched: list[Launched] = []
-
-    @property
-    def writeStream(self) -> Any:
-        return self
-
-    def foreachBatch(self, on_batch: Callable[[Any, int], None]) -> Any:
-        self._on_batch = on_batch
-        return self
-
-    def option(self, *_: str) -> Any:
-        return self
-
-    def trigger(self, **_: Any) -> Any:
-        return self
-
-    def start(self) -> Launched:
-        self.launched.append(Launched(self._on_batch, self.batches if not self.launched else 0))
-        return self.launched[-1]
-
-
-class Launched:
-    """One query of Spark's. It ends when it is stopped or when a batch fails."""
-
-    def __init__(self, on_batch: Callable[[Any, int], None], batches: int) -> None:
-        self._batches = batches
-        self._on_batch = on_batch
-        self._over = threading.Event()
-        self._failed = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        session = SimpleNamespace(conf=Conf())
-        for number in range(self._batches):
-            try:
-                self._on_batch(SimpleNamespace(sparkSession=session), number)
-            except RuntimeError:
-                self._failed = True
-                self._over.set()
-                return
-
-    def stop(self) -> None:
-        self._over.set()
-        self._thread.join(DEADLINE_S)
-
-    def awaitTermination(self) -> None:
-        self._over.wait()
-        if self._failed:
-            raise PySparkRuntimeError("FOREACH_BATCH_USER_FUNCTION_ERROR", {})
-
-
-class Conf(dict[str, str]):
-    def set(self, name: str, value: str) -> None:
-        self[name] = value
-
-    def get(self, name: str, default: str = "of the user") -> str:
-        return super().get(name, default)
-
-
-def stored(epoch: int, *files: str) -> Any:
-    """The manifest of an epoch, as far as a query looks at it."""
-    content = {"metadata": json.dumps({"id": str(uuid4())}).encode(), **dict.fromkeys(files, b"v1\n{}\n7")}
-    return SimpleNamespace(
-        job_id="job",
-        epoch=Epoch(epoch),
-        status=CompletionStatus.COMPLETE,
-        sinks=(),
-        engine_files=[NamedBytes(name, data) for name, data in content.items()] if files else [],
-    )
-
-
-STORED = stored(1, "offsets/0")
-
-
-class Driver:
-    """Answers every epoch with the next outcome that the test has laid out.
-
-    `parent` is what it starts from, `later` what it finds when it looks again.
-    """
-
-    def __init__(self, *outcomes: Any, parent: Any = STORED, later: Any = None) -> None:
-        self.parent = parent
-        self._later = later
-        self._outcomes = list(outcomes)
-        self.epochs: list[tuple[int, Ending]] = []
-        self.stops = 0
-
-    def refresh(self) -> Any:
-        self.parent = self._later
-        return self.parent
-
-    def next_epoch(self) -> Epoch:
-        return Epoch(len(self.epochs) + 1)
-
-    def run_epoch(self, epoch: Epoch, run: Any, ending: Ending) -> Any:
-        self.epochs.append((int(epoch), ending))
-        outcome = self._outcomes.pop(0)
-        if isinstance(outcome, EpochFinished) and self.parent is not None:
-            self.parent = SimpleNamespace(**vars(self.parent) | {"status": _status(ending)})
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-    def stop(self) -> None:
-        self.stops += 1
-
-
-def _status(ending: Ending) -> CompletionStatus:
-    return CompletionStatus.FINAL if ending is ENDS else CompletionStatus.COMPLETE
-
-
-DONE = EpochFinished(SimpleNamespace(epoch=1))  # type: ignore[arg-type]
-AGAIN = StartAgain(SimpleNamespace())  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -157,7 +44,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
 @pytest.fixture
 def session() -> Any:
     """The user's."""
-    return SimpleNamespace(conf=Conf())
+    return Session()
 
 
 @pytest.fixture
@@ -168,7 +55,8 @@ def query(spark: Spark, session: Any, tmp_path: Path) -> Callable[..., PipelineQ
             graph=SimpleNamespace(sources=(), sinks=()), schemas=SimpleNamespace(session=session)
         )
         given: Any = driver
-        return PipelineQuery(pipeline, given, SparkDirectory(tmp_path, "job"), {}, listeners)
+        folder = SparkDirectory(tmp_path, "job")
+        return PipelineQuery(pipeline, given, folder, {}, listeners, SparkWork("job"))
 
     return start
 
@@ -323,3 +211,97 @@ class TestStopping:
         assert len(list(tmp_path.iterdir())) == 1
         running.stop()
         assert list(tmp_path.iterdir()) == []
+
+
+class TestTakenOver:
+    def test_a_query_that_spark_ends_because_another_driver_has_the_job_fails(
+        self, query: Start, spark: Spark
+    ) -> None:
+        driver = Driver()
+        running = query(driver)
+        driver.is_fenced = True
+        spark.launched[0].stop()
+        with pytest.raises(ls.FencedError):
+            ends(running)
+        assert repr(running) == "<PipelineQuery 'job': failed with FencedError, no epoch yet>"
+
+    def test_one_that_ends_by_itself_does_not(self, query: Start, spark: Spark) -> None:
+        running = query(Driver())
+        spark.launched[0].stop()
+        assert ends(running)
+        assert running.exception() is None
+
+
+class TestFullDisk:
+    def test_the_directory_of_sparks_logs_is_named(self, query: Start, spark: Spark, tmp_path: Path) -> None:
+        running = query(Driver())
+        spark.launched[0].error = PySparkException("java.io.IOException: No space left on device")
+        spark.launched[0].stop()
+        with pytest.raises(ls.StorageUnavailableError, match="Spark cannot write its logs") as full:
+            ends(running)
+        assert (full.value.object_name, full.value.found) == (str(tmp_path), "No space left on device")
+
+    def test_it_is_named_when_the_logs_are_rebuilt_too(
+        self, query: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(directory: Path, files: Any) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(query_module, "rebuild_directory", full)
+        with pytest.raises(ls.StorageUnavailableError, match="No space left on device"):
+            query(Driver())
+
+
+class TestWhatAQueryTells:
+    def test_its_name_ids_progress_and_state(self, query: Start, spark: Spark) -> None:
+        progress = [SimpleNamespace(epoch=number) for number in (1, 2)]
+        running = query(Driver(*(EpochFinished(each) for each in progress)), batches=2)  # type: ignore[arg-type]
+        running.processAllAvailable()
+        assert (running.name, running.id, running.runId) == ("job", "query", "run")
+        assert running.recentProgress == progress
+        assert running.lastProgress is progress[1]
+        assert repr(running) == "<PipelineQuery 'job': running, epoch 2>"
+        running.stop()
+        assert repr(running) == "<PipelineQuery 'job': ended, epoch 2>"
+
+    def test_its_name_in_spark_has_a_number_if_another_query_has_it(
+        self, query: Start, spark: Spark, session: Any
+    ) -> None:
+        session.streams.active = [SimpleNamespace(name=name) for name in ("job", "job (2)", None)]
+        query(Driver()).stop()
+        assert spark.names == ["job (3)"]
+
+    def test_waiting_for_all_rows_raises_what_failed(self, query: Start) -> None:
+        running = query(Driver(ls.StorageUnavailableError("no answer")), batches=1)
+        with pytest.raises(ls.StorageUnavailableError, match="no answer"):
+            running.processAllAvailable()
+
+    def test_waiting_for_all_rows_continues_with_the_query_that_is_launched_again(
+        self, query: Start, spark: Spark
+    ) -> None:
+        running = query(Driver(DONE, AGAIN), batches=2)
+        running.processAllAvailable()
+        assert len(spark.launched) == 2
+        running.stop()
+
+
+class TestStopInTime:
+    def test_the_running_epoch_is_cancelled_and_not_published(self, query: Start) -> None:
+        cancelled.clear()
+        is_running = threading.Event()
+
+        def hangs_until_cancelled() -> Any:
+            is_running.set()
+            assert cancelled.wait(DEADLINE_S)
+            raise ls.OperatorError("Spark could not run the epoch", found="SPARK_JOB_CANCELLED")
+
+        running = query(Driver(hangs_until_cancelled), batches=1)
+        assert is_running.wait(DEADLINE_S)
+        with pytest.raises(
+            ls.StopTimeoutError, match="epoch 1 was running; nothing of it is published"
+        ) as late:
+            running.stop(timeout="10 milliseconds")
+        assert running.exception() is late.value
+        running.stop()
+        with pytest.raises(ls.StopTimeoutError):
+            running.stop(finish_files=True)

@@ -13,8 +13,9 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from lakestate.errors import InvalidInputError
+from lakestate.errors import InvalidInputError, StorageUnavailableError
 
+FULL_DISK = ("No space left on device", "Disk quota exceeded")
 RANDOM_CHARS = 8
 """The number of characters that `mkdtemp` appends to a prefix."""
 
@@ -54,6 +55,21 @@ class SparkDirectory:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def full_disk_error(failure: Exception, directory: Path) -> StorageUnavailableError | None:
+    """What to raise if Spark, or we, could not write its logs because the disk is full; None otherwise."""
+    text = str(failure)
+    found = next((reason for reason in FULL_DISK if reason in text), None)
+    if found is None:
+        return None
+    return StorageUnavailableError(
+        "Spark cannot write its logs",
+        object_name=str(directory.parent),
+        found=found,
+        action="make room there, or set spark_checkpoint to a directory on another disk, and start the job "
+        "again: its logs are rebuilt from the newest epoch, and nothing is lost",
+    )
 
 
 def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:

@@ -19,6 +19,7 @@ from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata
 from lakestate.protocol.values import Generation
+from lakestate.spark.execution.work import SparkWork
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.tasks.compaction_task import MERGES, CompactionTask, MergesBySubtask
 from lakestate.spark.tasks.task_errors import error_from_spark
@@ -37,7 +38,9 @@ class SparkCompactor:
         backend: StateBackend,
         policy: CompactionPolicy,
         tables: Mapping[str, Sequence[Table]],
+        work: SparkWork,
     ) -> None:
+        self._work = work
         self._schemas = schemas
         self._backend = backend
         self._policy = policy
@@ -70,10 +73,12 @@ class SparkCompactor:
         return sum(len(table.files) for table in metadata.tables) >= self._policy.files_min
 
     def _run_merges(self, task: CompactionTask, count: int) -> MergesBySubtask:
-        rows = self._schemas.session.range(0, count, 1, count)
+        session = self._schemas.session
+        rows = session.range(0, count, 1, count)
         merges: MergesBySubtask = {}
         try:
-            found = rows.mapInArrow(task, f"{MERGES} binary").collect()
+            with self._work.tag(session):
+                found = rows.mapInArrow(task, f"{MERGES} binary").collect()
         except (PySparkException, Py4JError) as failure:
             raise error_from_spark(failure, "compact the state") from failure
         for row in found:
