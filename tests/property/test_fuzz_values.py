@@ -194,12 +194,12 @@ def named(files: list[tuple[str, bytes]]) -> list[NamedBytes]:
 def test_sparks_files_are_put_back_below_their_directory_or_refused(files: list[tuple[str, bytes]]) -> None:
     kept = named(files)
     decodes_or_refuses(lambda: source_offsets(kept, Epoch(8), 1))
-    decodes_or_refuses(lambda: engine_files_without_batch(kept, Epoch(9)))
+    manifest = replace(MANIFEST, epoch=Epoch(8), engine_files=tuple(kept))
+    decodes_or_refuses(lambda: engine_files_without_batch(manifest, Epoch(9)))
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "spark"
-        manifest = replace(MANIFEST, epoch=Epoch(8), engine_files=tuple(kept))
         decodes_or_refuses(
-            lambda: rebuild_directory(root, files_to_rebuild(manifest, lambda log, path: None)), root
+            lambda: rebuild_directory(root, files_to_rebuild(kept, Epoch(8), lambda log, path: None)), root
         )
         assert [path.name for path in Path(folder).iterdir()] in ([], ["spark"])
 

@@ -21,6 +21,7 @@ from lakestate.codec.tables import table_config, table_config_message, table_fil
 from lakestate.errors import MisplacedObjectError
 from lakestate.protocol.metadata import (
     CompletionStatus,
+    EngineLog,
     FormatVersion,
     Manifest,
     NamedBytes,
@@ -56,6 +57,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         sources=[_source_message(source) for source in manifest.sources],
         sinks=[_sink_message(sink) for sink in manifest.sinks],
         engine_files=[_engine_file_message(file) for file in manifest.engine_files],
+        engine_logs=[_engine_log_message(log) for log in manifest.engine_logs],
         state_id=manifest.state_id,
         went_back=_went_back_message(manifest.went_back),
     )
@@ -124,6 +126,10 @@ def _manifest(message: checkpoint_pb2.Manifest, version: FormatVersion) -> Manif
         sources=tuple(_source(source, unknown) for source in message.sources),
         sinks=tuple(SinkPreCommit(sink.sink_id, sink.data, unknown(sink)) for sink in message.sinks),
         engine_files=tuple(NamedBytes(file.name, file.data, unknown(file)) for file in message.engine_files),
+        engine_logs=tuple(
+            EngineLog(log.name, tuple(object_ref(piece) for piece in log.pieces), unknown(log))
+            for log in message.engine_logs
+        ),
         state_id=message.state_id,
         went_back=_went_back(message.went_back, unknown) if message.HasField("went_back") else None,
         format=version,
@@ -242,3 +248,10 @@ def _sink_message(sink: SinkPreCommit) -> checkpoint_pb2.SinkPreCommit:
 
 def _engine_file_message(file: NamedBytes) -> checkpoint_pb2.NamedBytes:
     return with_unknown_fields(checkpoint_pb2.NamedBytes(name=file.name, data=file.data), file.unknown_fields)
+
+
+def _engine_log_message(log: EngineLog) -> checkpoint_pb2.EngineLog:
+    message = checkpoint_pb2.EngineLog(
+        name=log.name, pieces=[object_ref_message(piece) for piece in log.pieces]
+    )
+    return with_unknown_fields(message, log.unknown_fields)

@@ -48,6 +48,7 @@ class SourceLog:
     number: int
     is_compacted: bool
     data: bytes
+    """Empty for a log of files whose content is kept outside of the manifest."""
 
     @property
     def name(self) -> str:
@@ -69,6 +70,8 @@ class SourceLog:
     @property
     def is_file_log(self) -> bool:
         """Whether it is the log of a file source: its first entry names a file."""
+        if not self.data:
+            return True
         first = _json_object(self._lines()[1]) if len(self._lines()) > 1 else None
         return first is not None and isinstance(first.get("path"), str)
 
@@ -138,9 +141,12 @@ class SparkFiles:
     logs: tuple[SourceLog, ...]
 
     @classmethod
-    def parse(cls, files: Sequence[NamedBytes], epoch: Epoch) -> SparkFiles:
-        """The files of an epoch. Raises CorruptionError for one that is missing, malformed or too many."""
-        named = _by_name(files)
+    def parse(cls, files: Sequence[NamedBytes], epoch: Epoch, outside: Sequence[str] = ()) -> SparkFiles:
+        """The files of an epoch. Raises CorruptionError for one that is missing, malformed or too many.
+
+        `outside` are the names of logs of file sources whose content is not among the files.
+        """
+        named = _by_name([*files, *(NamedBytes(name, b"") for name in outside)])
         batch = epoch.batch_id
         query_id = _query_id(named.pop(METADATA, b""))
         offsets = OffsetLog.parse(f"offsets/{batch}", named.pop(f"offsets/{batch}", b""))
@@ -148,7 +154,7 @@ class SparkFiles:
         before = None if earlier is None else OffsetLog.parse(f"offsets/{batch - 1}", earlier)
         for number in (batch - 1, batch):
             _check_commit(f"commits/{number}", named.pop(f"commits/{number}", COMMITTED_BATCH))
-        logs = [_require_log(name, data, batch) for name, data in named.items()]
+        logs = [_require_log(name, data, batch, is_outside=name in outside) for name, data in named.items()]
         needed = tuple(needed_logs(logs))
         _check_logs(needed, offsets)
         return cls(epoch, query_id, offsets, before, needed)
@@ -162,7 +168,7 @@ class SparkFiles:
             files[f"commits/{batch - 1}"] = COMMITTED_BATCH
         files[f"offsets/{batch}"] = self.offsets.encode()
         files[f"commits/{batch}"] = COMMITTED_BATCH
-        files |= {log.name: log.data for log in self.logs}
+        files |= {log.name: log.data for log in self.logs if log.data}
         return tuple(NamedBytes(name, data) for name, data in files.items())
 
     def file_paths(self, known: Collection[str] = ()) -> Iterator[tuple[str, str]]:
@@ -171,7 +177,7 @@ class SparkFiles:
         Raises CorruptionError for an entry that is not one of a file.
         """
         for log in self.logs:
-            if log.name not in known:
+            if log.data and log.name not in known:
                 for path in log.file_paths():
                     yield log.name, path
 
@@ -212,9 +218,9 @@ def _by_name(files: Sequence[NamedBytes]) -> dict[str, bytes]:
     return named
 
 
-def _require_log(name: str, data: bytes, batch: int) -> SourceLog:
+def _require_log(name: str, data: bytes, batch: int, *, is_outside: bool) -> SourceLog:
     log = SourceLog.parse(name, data)
-    if log is None:
+    if log is None or not (data or is_outside):
         raise _damage(name, "a file that Spark does not need to continue", f"none besides batch {batch}")
     if log.number > batch:
         raise _damage(name, f"a log of batch {log.number}", f"at most batch {batch}")

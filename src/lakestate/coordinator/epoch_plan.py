@@ -18,7 +18,7 @@ from lakestate.errors import CorruptionError
 from lakestate.observability.file_events import FileEvent
 from lakestate.observability.progress import StepMetrics
 from lakestate.protocol.metadata import CommitPart, Manifest, NamedBytes, SourceOffsets
-from lakestate.protocol.values import Epoch, Generation
+from lakestate.protocol.values import Epoch, Generation, ObjectRef
 from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.manager import SubtaskCheckpoint
 from lakestate.tables.stored_operator import ShippedOperator
@@ -74,7 +74,9 @@ class EpochPlan:
         )
         return replace(
             self,
-            parent=replace(self.parent, operators=operators, engine_files=(), sinks=(), sources=()),
+            parent=replace(
+                self.parent, operators=operators, engine_files=(), engine_logs=(), sinks=(), sources=()
+            ),
             merges={name: found for name, found in self.merges.items() if steps is None or name in steps},
             stored={name: found for name, found in self.stored.items() if steps is None or name in steps},
         )
@@ -109,6 +111,14 @@ class SubtaskReport:
 
 
 @dataclass(frozen=True, slots=True)
+class LogUpdate:
+    """A file of the engine that grows: pieces that are stored already, and bytes that are new, in order."""
+
+    name: str
+    parts: tuple[ObjectRef | bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EpochResult:
     """The result of running a plan: the reports of all subtasks, and how far the sources were read."""
 
@@ -117,6 +127,8 @@ class EpochResult:
     """With the watermark of each source after this epoch's rows."""
     engine_files: tuple[NamedBytes, ...] = ()
     """What the engine needs to continue after this epoch."""
+    engine_logs: tuple[LogUpdate, ...] = ()
+    """Files of the engine that grow, as they are after this epoch."""
     rows: Mapping[str, int] = field(default_factory=dict)
     late_rows: Mapping[str, int] = field(default_factory=dict)
 

@@ -18,6 +18,7 @@ from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.commit import Committers, commit_epoch
 from lakestate.coordinator.compact import compact_stored
 from lakestate.coordinator.complete_epoch import operator_entries, pre_commits_of
+from lakestate.coordinator.engine_logs import read_logs, store_logs
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskMerges
 from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
 from lakestate.coordinator.epoch_progress import summarise_epoch
@@ -37,7 +38,7 @@ from lakestate.errors import (
 from lakestate.observability.file_events import FileEvent, TellFileEvents, log_file_events
 from lakestate.observability.progress import EpochProgress
 from lakestate.protocol.compaction import CompactionPolicy
-from lakestate.protocol.metadata import CompletionStatus, Manifest, OperatorEntry, SubtaskMetadata
+from lakestate.protocol.metadata import CompletionStatus, Manifest, NamedBytes, OperatorEntry, SubtaskMetadata
 from lakestate.protocol.paths import EPOCH_RECORDS
 from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded
 from lakestate.protocol.records import GenerationRecord
@@ -185,6 +186,12 @@ class JobDriver:
         self.check_claim()
         return self._recover()
 
+    def read_engine_files(self) -> tuple[NamedBytes, ...]:
+        """The files with which the engine continues after the newest epoch, grown ones included."""
+        if self.parent is None:
+            return ()
+        return (*self.parent.engine_files, *read_logs(self._job, self.parent))
+
     def next_epoch(self) -> Epoch:
         """The epoch after the newest."""
         return next_epoch(self.parent)
@@ -304,6 +311,7 @@ class JobDriver:
             sources=result.sources,
             sinks=pre_commits_of(plan.epoch, result.checkpoints, self._committers),
             engine_files=result.engine_files,
+            engine_logs=store_logs(self._job, plan.epoch, result.engine_logs, self._ambient),
             state_id=self.claim.state_id,
             went_back=None if self.parent is None else self.parent.went_back,
         )

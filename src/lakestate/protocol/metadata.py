@@ -174,6 +174,22 @@ class NamedBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineLog:
+    """A file of the engine that is only ever appended to, kept in immutable pieces.
+
+    The pieces are its content after the line with its version. An epoch refers to those of its parent
+    and adds what is new, however long the file has become.
+    """
+
+    name: str
+    pieces: tuple[ObjectRef, ...]
+    unknown_fields: bytes = b""
+
+    def __post_init__(self) -> None:
+        require_relative_path(self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOffsets:
     """How far a source was read, and its watermark."""
 
@@ -237,6 +253,7 @@ class Manifest:
     sources: tuple[SourceOffsets, ...] = ()
     sinks: tuple[SinkPreCommit, ...] = ()
     engine_files: tuple[NamedBytes, ...] = ()
+    engine_logs: tuple[EngineLog, ...] = ()
     state_id: str = ""
     """As in the fence, which can therefore be rebuilt; see `GenerationRecord`."""
     went_back: WentBack | None = None

@@ -32,6 +32,7 @@ class ObjectKind(Enum):
     COMMITTED = "commit marker"
     SUBTASK_METADATA = "subtask metadata"
     DATA = "data file"
+    ENGINE_LOG = "engine log"
     TAG = "tag"
     SET_ASIDE = "object set aside by a repair"
     FOREIGN = "foreign object"
@@ -96,6 +97,10 @@ class Paths:
         """Where a repair puts a copy of a damaged object before it replaces it."""
         return f"{SET_ASIDE}{repair}/{path}"
 
+    def engine_log(self, epoch: Epoch, uid: str) -> str:
+        """A piece of a file of the engine that grows."""
+        return f"{CHECKPOINTS}{epoch:d}/engine-{uid}.log"
+
     def tag(self, name: str) -> str:
         """The tag of that name."""
         return f"{TAGS}{require_name('tag', name)}.json"
@@ -112,6 +117,7 @@ _PATTERNS = (
     (re.compile(rf"{_EPOCH_FOLDER}/manifest(?:\.[0-9A-Za-z-]+)?\.pb"), ObjectKind.MANIFEST),
     (re.compile(rf"{_EPOCH_FOLDER}/committed\.json"), ObjectKind.COMMITTED),
     (re.compile(rf"{_EPOCH_FOLDER}/operator-[^/]+\.metadata"), ObjectKind.SUBTASK_METADATA),
+    (re.compile(rf"{_EPOCH_FOLDER}/engine-[0-9A-Za-z-]+\.log"), ObjectKind.ENGINE_LOG),
     (re.compile(rf"{_EPOCH_FOLDER}/operator-[^/]+/[^/]+\.parquet"), ObjectKind.DATA),
 )
 

@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakestate.coordinator.commit import require_committers
+from lakestate.coordinator.engine_logs import read_logs
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.recover import refuse_finished_before_claim
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError, LakestateError
@@ -188,7 +189,8 @@ class _StoredState:
         """Compare sources, operators and tables; try every migration."""
         with report_problems(found.add):
             check_stored_sources(self.graph, manifest)
-            files_to_rebuild(manifest, SourcePaths(self.graph.sources).check)
+            files = (*manifest.engine_files, *read_logs(self.objects, manifest))
+            files_to_rebuild(files, manifest.epoch, SourcePaths(self.graph.sources).check)
         with report_problems(found.add):
             check_stored_operators(self.graph, manifest, dropped)
         with report_problems(found.add):

@@ -268,7 +268,12 @@ class PipelineQuery:
 
     def _launch(self) -> StreamingQuery:
         """Start Spark's query at the end of the newest epoch."""
-        files = files_to_rebuild(self._driver.parent, self._runner.source_paths.check)
+        parent = self._driver.parent
+        files = files_to_rebuild(
+            self._driver.read_engine_files(),
+            None if parent is None else parent.epoch,
+            self._runner.source_paths.check,
+        )
         try:
             rebuild_directory(self._directory.path, files)
         except OSError as failure:

@@ -209,6 +209,34 @@ class OperatorCheckpointMetadata(_message.Message):
 Global___OperatorCheckpointMetadata: _TypeAlias = OperatorCheckpointMetadata  # noqa: Y015
 
 @_typing.final
+class EngineLog(_message.Message):
+    """A file of the engine that is only ever appended to, such as the log of a file source."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its path below the directory that it is restored to."""
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_files_pb2.ObjectRef]:
+        """Its content after the line with its version, in order."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        pieces: _abc.Iterable[_files_pb2.ObjectRef] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "pieces", b"pieces"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EngineLog: _TypeAlias = EngineLog  # noqa: Y015
+
+@_typing.final
 class SourceOffsets(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -299,6 +327,7 @@ class Manifest(_message.Message):
     SOURCES_FIELD_NUMBER: _builtins.int
     SINKS_FIELD_NUMBER: _builtins.int
     ENGINE_FILES_FIELD_NUMBER: _builtins.int
+    ENGINE_LOGS_FIELD_NUMBER: _builtins.int
     STATE_ID_FIELD_NUMBER: _builtins.int
     WENT_BACK_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
@@ -325,6 +354,10 @@ class Manifest(_message.Message):
     @_builtins.property
     def engine_files(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedBytes]: ...
     @_builtins.property
+    def engine_logs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EngineLog]:
+        """Files of the engine that grow: their content is kept in objects of its own."""
+
+    @_builtins.property
     def went_back(self) -> Global___WentBack:
         """The last time that the job was made to continue from an earlier epoch; carried from epoch to epoch."""
 
@@ -345,12 +378,13 @@ class Manifest(_message.Message):
         sources: _abc.Iterable[Global___SourceOffsets] | None = ...,
         sinks: _abc.Iterable[Global___SinkPreCommit] | None = ...,
         engine_files: _abc.Iterable[Global___NamedBytes] | None = ...,
+        engine_logs: _abc.Iterable[Global___EngineLog] | None = ...,
         state_id: _builtins.str = ...,
         went_back: Global___WentBack | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "format", b"format", "parent", b"parent", "watermark_us", b"watermark_us", "went_back", b"went_back"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "engine_files", b"engine_files", "epoch", b"epoch", "finished_ms", b"finished_ms", "format", b"format", "generation", b"generation", "job_id", b"job_id", "min_epoch", b"min_epoch", "operators", b"operators", "parent", b"parent", "sinks", b"sinks", "sources", b"sources", "started_ms", b"started_ms", "state_id", b"state_id", "status", b"status", "watermark_us", b"watermark_us", "went_back", b"went_back"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "engine_files", b"engine_files", "engine_logs", b"engine_logs", "epoch", b"epoch", "finished_ms", b"finished_ms", "format", b"format", "generation", b"generation", "job_id", b"job_id", "min_epoch", b"min_epoch", "operators", b"operators", "parent", b"parent", "sinks", b"sinks", "sources", b"sources", "started_ms", b"started_ms", "state_id", b"state_id", "status", b"status", "watermark_us", b"watermark_us", "went_back", b"went_back"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__parent: _TypeAlias = _typing.Literal["parent"]  # noqa: Y015
     _WhichOneofArgType__parent: _TypeAlias = _typing.Literal["_parent", b"_parent"]  # noqa: Y015

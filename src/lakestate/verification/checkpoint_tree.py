@@ -16,10 +16,13 @@ import xxhash
 
 from lakestate.codec import decode_manifest, decode_subtask
 from lakestate.codec.engine_files import engine_file_damage
+from lakestate.coordinator.engine_logs import join_pieces
 from lakestate.coordinator.epoch_plan import decode_commit_parts
 from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange, key_range_of
 from lakestate.protocol.metadata import (
+    EngineLog,
     Manifest,
+    NamedBytes,
     OperatorEntry,
     StateSummary,
     SubtaskEntry,
@@ -71,6 +74,8 @@ class CheckpointTree:
         self._audit = audit
         self._threads = threads
         self._metadata: dict[str, _MetadataFacts | None] = {}
+        self._pieces: dict[str, bytes | None] = {}
+        """Pieces of the engine's logs that were read; None if one is damaged."""
         self._lock = threading.Lock()
         self.files: dict[str, ReferencedFile] = {}
 
@@ -89,14 +94,32 @@ class CheckpointTree:
         for flaw in _manifest_flaws(manifest, record):
             audit.add_flaw(path, flaw)
         commits = audit.try_read(path, partial(_stated_commits, manifest, url))
-        damage = engine_file_damage(manifest.engine_files, manifest.epoch)
-        if damage is not None:
-            found = f"{damage.object_name}: {damage.found}"
-            audit.add_flaw(path, _contradiction(found, damage.expected or ""))
+        self._check_engine_files(path, manifest)
         entries = [(operator, entry) for operator in manifest.operators for entry in operator.subtasks]
         for _ in self._threads.map(lambda item: self._read_entry(path, manifest, commits, *item), entries):
             pass
         return manifest
+
+    def _check_engine_files(self, path: str, manifest: Manifest) -> None:
+        """Check what the engine would be given to continue. A log whose pieces are damaged is not checked."""
+        logs = [self._read_log(log, manifest.epoch) for log in manifest.engine_logs]
+        whole = [log for log in logs if log is not None]
+        if len(whole) < len(logs):
+            return
+        damage = engine_file_damage([*manifest.engine_files, *whole], manifest.epoch)
+        if damage is not None:
+            found = f"{damage.object_name}: {damage.found}"
+            self._audit.add_flaw(path, _contradiction(found, damage.expected or ""))
+
+    def _read_log(self, log: EngineLog, epoch: Epoch) -> NamedBytes | None:
+        pieces = []
+        for piece in log.pieces:
+            self._audit.add_epoch_dependency(piece.path, epoch)
+            if piece.path not in self._pieces:
+                self._pieces[piece.path] = self._audit.read_verified(piece)
+            pieces.append(self._pieces[piece.path])
+        found = [data for data in pieces if data is not None]
+        return NamedBytes(log.name, join_pieces(found)) if len(found) == len(pieces) else None
 
     def _read_entry(
         self,

@@ -221,6 +221,7 @@ def references_of(job: JobObjects, record: EpochRecord, manifest: Manifest) -> f
         job.paths.commit_marker(record.epoch),
     }
     paths.update(entry.metadata.path for entry in entries)
+    paths.update(piece.path for log in manifest.engine_logs for piece in log.pieces)
     for entry, metadata in zip(entries, job.read_subtasks(entries), strict=True):
         paths |= files_to_keep(metadata, job.url_of(entry.metadata.path))
     return frozenset(paths)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lakestate.codec.engine_files import METADATA, SourceLog, SparkFiles, needed_logs
+from lakestate.codec.engine_files import METADATA, SparkFiles
+from lakestate.coordinator.epoch_plan import LogUpdate
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import Manifest, NamedBytes
 from lakestate.protocol.values import Epoch
+from lakestate.spark.checkpoint.source_logs import LogsBefore, read_logs
 
 CheckPath = Callable[[str, str], None]
 """Refuses a file, given with the log that names it, that does not belong to a source of the pipeline."""
@@ -22,17 +25,26 @@ CheckPath = Callable[[str, str], None]
 _COMPACTED = re.compile(r"(\d+)\.compact")
 
 
+@dataclass(frozen=True, slots=True)
+class EngineFiles:
+    """What Spark needs to continue after an epoch, as the epoch stores it."""
+
+    files: tuple[NamedBytes, ...]
+    logs: tuple[LogUpdate, ...] = ()
+    """The logs of sources that grow with what was read."""
+
+
 def read_engine_files(
     directory: Path,
     epoch: Epoch,
-    before: Sequence[NamedBytes] = (),
+    before: Manifest | None = None,
     check_path: CheckPath = lambda log, path: None,
-) -> tuple[NamedBytes, ...]:
+) -> EngineFiles:
     """Read what Spark needs to continue after this epoch from its checkpoint directory.
 
     Call it while the batch of the epoch runs: its offsets are written then, its commit is not. `before`
-    holds the files of the epoch before. What the next start would refuse is refused here, before the
-    epoch is published; logs that were checked with an earlier epoch are not parsed again.
+    is the epoch before. What the next start would refuse is refused here, before the epoch is published;
+    only what the epoch before did not have is read and checked.
     """
     _refuse_state_of_spark(directory)
     batch = epoch.batch_id
@@ -44,12 +56,16 @@ def read_engine_files(
             object_name=str(directory / f"offsets/{batch}"),
             action="make sure that nothing else writes to this directory, and restart the job",
         )
-    logs = tuple(_source_logs(directory))
-    _refuse_lost_logs(directory, before, logs)
-    files = SparkFiles.parse((*found, *logs), epoch)
-    for log, entry in files.file_paths(known={file.name for file in before}):
-        check_path(log, entry)
-    return files.encode()
+    known = LogsBefore(before)
+    contents = list(read_logs(directory, known))
+    _refuse_lost_logs(directory, known.names, [content.log.name for content in contents])
+    inline = [NamedBytes(each.log.name, each.log.data) for each in contents if each.parts is None]
+    updates = tuple(update for each in contents if (update := each.update) is not None)
+    files = SparkFiles.parse((*found, *inline), epoch, [update.name for update in updates])
+    for content in contents:
+        for entry in replace(content.log, data=content.new).file_paths() if content.new else ():
+            check_path(content.log.name, entry)
+    return EngineFiles(files.encode(), updates)
 
 
 def has_offsets(files: Sequence[NamedBytes], epoch: Epoch) -> bool:
@@ -79,22 +95,27 @@ def _refuse_state_of_spark(directory: Path) -> None:
         )
 
 
-def engine_files_without_batch(files: Sequence[NamedBytes], epoch: Epoch) -> tuple[NamedBytes, ...]:
+def engine_files_without_batch(parent: Manifest | None, epoch: Epoch) -> EngineFiles:
     """The files of an epoch that has no batch of Spark's, and so has read no more than its parent."""
-    before = Epoch(epoch - 1) if epoch > 1 else None
-    if before is None or not has_offsets(files, before):
-        return tuple(files)
-    return SparkFiles.parse(files, before).at(epoch).encode()
+    if parent is None:
+        return EngineFiles(())
+    logs = tuple(LogUpdate(log.name, log.pieces) for log in parent.engine_logs)
+    if not has_offsets(parent.engine_files, parent.epoch):
+        return EngineFiles(parent.engine_files, logs)
+    before = SparkFiles.parse(parent.engine_files, parent.epoch, [log.name for log in logs])
+    return EngineFiles(before.at(epoch).encode(), logs)
 
 
-def files_to_rebuild(manifest: Manifest | None, check_path: CheckPath) -> tuple[NamedBytes, ...]:
+def files_to_rebuild(
+    files: Sequence[NamedBytes], epoch: Epoch | None, check_path: CheckPath
+) -> tuple[NamedBytes, ...]:
     """The files with which Spark continues after an epoch: no more than it needs, each one checked."""
-    if manifest is None or not manifest.engine_files:
+    if epoch is None or not files:
         return ()
-    files = SparkFiles.parse(manifest.engine_files, manifest.epoch)
-    for log, path in files.file_paths():
+    found = SparkFiles.parse(files, epoch)
+    for log, path in found.file_paths():
         check_path(log, path)
-    return files.encode()
+    return found.encode()
 
 
 def rebuild_directory(directory: Path, files: Sequence[NamedBytes]) -> None:
@@ -152,30 +173,10 @@ def source_offsets(files: Sequence[NamedBytes], epoch: Epoch, count: int) -> lis
     return offsets if len(offsets) == count else ["\n".join(offsets)] * count
 
 
-def _source_logs(directory: Path) -> Iterator[NamedBytes]:
-    """The logs in which sources record what they have read, without those that a compacted log replaces."""
-    paths = [path for log in (directory / "sources").glob("*") for path in log.iterdir() if path.is_file()]
-    named = {str(path.relative_to(directory)): path for path in paths if _is_log(path.name)}
-    logs = {name: SourceLog.parse(name, b"") for name in sorted(named)}
-    unknown = next((name for name, log in logs.items() if log is None), None)
-    if unknown is not None:
-        raise InvalidInputError(
-            "a source keeps a file of its own kind in Spark's checkpoint directory",
-            object_name=unknown,
-            expected="logs that are named by a number, as Spark's own sources keep them",
-            action="read this source in a job of its own, without Lakestate, and read what that job writes",
-        )
-    for log in needed_logs(log for log in logs.values() if log is not None):
-        yield NamedBytes(log.name, named[log.name].read_bytes())
-
-
-def _refuse_lost_logs(directory: Path, before: Sequence[NamedBytes], logs: Sequence[NamedBytes]) -> None:
+def _refuse_lost_logs(directory: Path, before: Iterable[str], found: Sequence[str]) -> None:
     """Refuse to continue without the log of a source, which would then read the same input again."""
-    found = {file.name for file in logs}
-    for file in before:
-        folder, _, name = file.name.rpartition("/")
-        if not folder.startswith("sources/") or file.name in found:
-            continue
+    for log in sorted(set(before) - set(found)):
+        folder, _, name = log.rpartition("/")
         number = name.removesuffix(".compact")
         summed_up = _last_compacted_number(
             each.rpartition("/")[2] for each in found if each.startswith(f"{folder}/")
@@ -183,7 +184,7 @@ def _refuse_lost_logs(directory: Path, before: Sequence[NamedBytes], logs: Seque
         if not number.isdigit() or int(number) > summed_up:
             raise CorruptionError(
                 "Spark's checkpoint directory has lost a log of a source",
-                object_name=str(directory / file.name),
+                object_name=str(directory / log),
                 action="make sure that nothing else removes files from this directory, or set "
                 "spark_checkpoint to another one; restart the job",
             )
@@ -192,8 +193,3 @@ def _refuse_lost_logs(directory: Path, before: Sequence[NamedBytes], logs: Seque
 def _last_compacted_number(names: Iterable[str]) -> int:
     """The number of the last log that replaces all earlier ones."""
     return max((int(match[1]) for name in names if (match := _COMPACTED.fullmatch(name))), default=-1)
-
-
-def _is_log(name: str) -> bool:
-    # Hadoop's checksums and half-written files begin with a dot.
-    return not name.startswith(".") and not name.endswith(".tmp")

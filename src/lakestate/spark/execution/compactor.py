@@ -59,7 +59,7 @@ class SparkCompactor:
         self, manifest: Manifest, stored: Sequence[SubtaskMetadata], generation: Generation
     ) -> MergesBySubtask:
         full = tuple(each for each in stored if self._has_enough_files(each))
-        shipped = replace(manifest, operators=(), sinks=(), sources=(), engine_files=())
+        shipped = replace(manifest, operators=(), sinks=(), sources=(), engine_files=(), engine_logs=())
         tables = tuple(self._tables[stored[0].operator_id])
         merges: MergesBySubtask = {}
         at_once = max(1, len(stored) // SUBTASKS_FOR_ONE_MERGE)

@@ -17,7 +17,12 @@ from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, Sub
 from lakestate.coordinator.job_driver import SupersededAttemptError
 from lakestate.protocol.metadata import NamedBytes, SourceOffsets
 from lakestate.protocol.watermarks import source_watermark
-from lakestate.spark.checkpoint.offsets import engine_files_without_batch, read_engine_files, source_offsets
+from lakestate.spark.checkpoint.offsets import (
+    EngineFiles,
+    engine_files_without_batch,
+    read_engine_files,
+    source_offsets,
+)
 from lakestate.spark.execution.compile import CompiledPipeline
 from lakestate.spark.execution.frames import EpochFrames, collect_reports
 from lakestate.spark.execution.source_paths import SourcePaths
@@ -52,8 +57,9 @@ class EpochRunner:
         files = self._engine_files(plan, batch)
         return EpochResult(
             reports=tuple(reports),
-            sources=self._sources(plan, files, observed),
-            engine_files=files,
+            sources=self._sources(plan, files.files, observed),
+            engine_files=files.files,
+            engine_logs=files.logs,
             rows=self._rows(reports, observed),
             late_rows={
                 name: int(seen["late_rows"]) for name, seen in observed.items() if "late_rows" in seen
@@ -84,11 +90,10 @@ class EpochRunner:
                 )
         return reports
 
-    def _engine_files(self, plan: EpochPlan, batch: DataFrame | None) -> tuple[NamedBytes, ...]:
-        before = () if plan.parent is None else plan.parent.engine_files
+    def _engine_files(self, plan: EpochPlan, batch: DataFrame | None) -> EngineFiles:
         if batch is None:
-            return engine_files_without_batch(before, plan.epoch)
-        return read_engine_files(self._directory, plan.epoch, before, self.source_paths.check)
+            return engine_files_without_batch(plan.parent, plan.epoch)
+        return read_engine_files(self._directory, plan.epoch, plan.parent, self.source_paths.check)
 
     def _sources(
         self, plan: EpochPlan, files: tuple[NamedBytes, ...], observed: dict[str, dict[str, object]]

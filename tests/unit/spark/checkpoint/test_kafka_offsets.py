@@ -104,7 +104,7 @@ CASES = {
 @pytest.mark.parametrize("sources", CASES.values(), ids=CASES)
 def test_offsets_come_back_byte_by_byte_through_the_manifest(tmp_path: Path, sources: list[str]) -> None:
     epoch = Epoch.of_batch(BATCH)
-    files = read_engine_files(checkpoint(tmp_path / "before", *sources), epoch)
+    files = read_engine_files(checkpoint(tmp_path / "before", *sources), epoch).files
     read = source_offsets(files, epoch, len(sources))
     assert read == sources
     manifest = stored_and_read(files, read)
@@ -117,8 +117,8 @@ def test_offsets_come_back_byte_by_byte_through_the_manifest(tmp_path: Path, sou
 
 def test_a_draining_epoch_repeats_the_offsets_of_the_one_before(tmp_path: Path) -> None:
     sources = [kafka_offsets(500), kafka_offsets(900)]
-    files = read_engine_files(checkpoint(tmp_path, *sources), Epoch.of_batch(BATCH))
-    drained = engine_files_without_batch(files, Epoch.of_batch(BATCH + 1))
+    files = read_engine_files(checkpoint(tmp_path, *sources), Epoch.of_batch(BATCH)).files
+    drained = engine_files_without_batch(stored_and_read(files, sources), Epoch.of_batch(BATCH + 1)).files
     assert source_offsets(drained, Epoch.of_batch(BATCH + 1), 2) == sources
     rebuild_directory(tmp_path, drained)
     found = contents(tmp_path)
@@ -127,7 +127,7 @@ def test_a_draining_epoch_repeats_the_offsets_of_the_one_before(tmp_path: Path) 
 
 
 def test_the_offsets_of_a_source_are_the_json_that_people_know(tmp_path: Path) -> None:
-    files = read_engine_files(checkpoint(tmp_path, kafka_offsets(500)), Epoch.of_batch(BATCH))
+    files = read_engine_files(checkpoint(tmp_path, kafka_offsets(500)), Epoch.of_batch(BATCH)).files
     assert json.loads(source_offsets(files, Epoch.of_batch(BATCH), 1)[0]) == {
         "orders.eu-west_0": {"0": 500, "1": 501, "2": 502},
         "orders.eu-west_1": {"0": 1500, "1": 1501, "2": 1502},

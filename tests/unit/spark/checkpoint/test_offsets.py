@@ -7,18 +7,23 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.support.jobs.small_job import fresh_memory
+from tests.support.spark.stored_files import restore_files, store_files
 
 from lakestate.codec.engine_files import COMMITTED_BATCH
 from lakestate.errors import CorruptionError, IncompatibleStateError
-from lakestate.protocol.metadata import NamedBytes
+from lakestate.job.objects import JobObjects
+from lakestate.protocol.metadata import Manifest, NamedBytes
 from lakestate.protocol.values import Epoch
 from lakestate.spark.checkpoint.offsets import (
+    EngineFiles,
     engine_files_without_batch,
     read_engine_files,
     rebuild_directory,
     source_offsets,
 )
 
+JOB = JobObjects(fresh_memory(), "job")
 QUERY = b'{"id":"8d1f2a8e-6f6e-4a55-9a39-5b1f64a3b2c1"}'
 
 
@@ -51,14 +56,14 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "spark"
 
 
-def read_before(directory: Path) -> tuple[NamedBytes, ...]:
+def read_before(directory: Path) -> Manifest:
     """What was kept with batch 11, when batch 12 had not begun."""
     log = directory / "sources/0/12"
     data = log.read_bytes()
     log.unlink()
     before = read_engine_files(directory, Epoch.of_batch(11))
     log.write_bytes(data)
-    return before
+    return store_files(before, Epoch.of_batch(11), JOB)
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -69,7 +74,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 class TestKeeping:
     def test_only_what_the_next_batch_needs_is_kept(self, directory: Path) -> None:
-        found = {file.name: file.data for file in read_engine_files(directory, Epoch.of_batch(12))}
+        found = {file.name: file.data for file in read_engine_files(directory, Epoch.of_batch(12)).files}
         assert found == {
             "metadata": QUERY,
             "offsets/11": offsets('{"logOffset":11}'),
@@ -87,7 +92,7 @@ class TestKeeping:
             read_engine_files(directory, Epoch.of_batch(13))
 
     def test_rebuilding_leaves_exactly_what_was_kept(self, directory: Path) -> None:
-        files = read_engine_files(directory, Epoch.of_batch(12))
+        files = read_engine_files(directory, Epoch.of_batch(12)).files
         (directory / "offsets/99").write_bytes(b"of an earlier job")
         rebuild_directory(directory, files)
         assert contents(directory) == {file.name: file.data for file in files}
@@ -133,20 +138,27 @@ class TestALogOfASource:
         for name in ("9.compact", "10", "11", "12"):
             (directory / "sources/0" / name).unlink()
         (directory / "sources/0/12.compact").write_bytes(file_log(*range(13)))
-        after = read_engine_files(directory, Epoch.of_batch(12), before)
+        stored = store_files(
+            read_engine_files(directory, Epoch.of_batch(12), before), Epoch.of_batch(12), JOB
+        )
+        after = restore_files(stored, JOB)
+        assert {file.name: file.data for file in after}["sources/0/12.compact"] == file_log(*range(13))
         assert [file.name for file in after if file.name.startswith("sources/")] == ["sources/0/12.compact"]
 
 
 class TestAnEpochWithoutABatch:
     def test_it_stands_for_a_batch_that_read_nothing_more(self, directory: Path) -> None:
         files = read_engine_files(directory, Epoch.of_batch(12))
-        found = {file.name: file.data for file in engine_files_without_batch(files, Epoch.of_batch(13))}
-        kept = {file.name: file.data for file in files}
+        parent = store_files(files, Epoch.of_batch(12), JOB)
+        found = {
+            file.name: file.data for file in engine_files_without_batch(parent, Epoch.of_batch(13)).files
+        }
+        kept = {file.name: file.data for file in files.files}
         del kept["offsets/11"], kept["commits/11"]
         assert found == {**kept, "offsets/13": kept["offsets/12"], "commits/13": COMMITTED_BATCH}
 
     def test_the_first_epoch_of_a_job_has_nothing_to_follow(self) -> None:
-        assert engine_files_without_batch((), Epoch(1)) == ()
+        assert engine_files_without_batch(None, Epoch(1)) == EngineFiles(())
 
 
 class TestSourceOffsets:
