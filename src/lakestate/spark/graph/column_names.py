@@ -97,8 +97,7 @@ def check_names_are_columns(what: str, shown: str, expression: Column, frame: Da
 def _ambiguous_name(frame: DataFrame, expression: Column) -> str | None:
     """The name of which a frame has several columns, if an expression refers to one."""
     try:
-        # Spark Connect resolves names only when it is asked for the result.
-        assert frame.select(expression).columns
+        frame.select(expression)
     except AnalysisException as cause:
         if cause.getCondition() == "AMBIGUOUS_REFERENCE":
             return (cause.getMessageParameters() or {})["name"].strip("`")
