@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lakestate.sinks.iceberg.catalog import IcebergCatalog
     from lakestate.sinks.iceberg.sink import IcebergSink
     from lakestate.sinks.rolling import Roll
-    from lakestate.spark.data_source.commit import finish_files
+    from lakestate.spark.data_source.commit import finish_files, take_over_output
     from lakestate.spark.data_source.source import LakestateDataSource, register, write_stream
     from lakestate.spark.dry_run import PipelineDryRun
     from lakestate.spark.pipeline import Pipeline
@@ -145,6 +145,7 @@ _MODULES = {
     "register": "lakestate.spark.data_source.source",
     "register_file_format": "lakestate.sinks.formats.registry",
     "register_table_type": "lakestate.tables.registry",
+    "take_over_output": "lakestate.spark.data_source.commit",
     "verify": "lakestate.verification",
     "verify_cache": "lakestate.verification",
     "write_stream": "lakestate.spark.data_source.source",
@@ -221,6 +222,7 @@ __all__ = [
     "register",
     "register_file_format",
     "register_table_type",
+    "take_over_output",
     "verify",
     "verify_cache",
     "write_stream",

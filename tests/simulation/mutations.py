@@ -55,6 +55,8 @@ class Mutation:
     """True if it takes dozens of seeds until it matters."""
     needs_on_commit: bool = False
     """True if it matters only to operators with `on_commit`."""
+    needs_neighbour: bool = False
+    """True if it matters only to jobs that share their output with others."""
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
@@ -388,6 +390,8 @@ def seeds_to_find(mutation: Mutation, first: int = 0) -> tuple[int, str] | None:
             scenario = harsh(first + number)
             if mutation.needs_on_commit:
                 scenario = replace(scenario, commits=True)
+            if mutation.needs_neighbour:
+                scenario = replace(scenario, has_neighbour=True)
             result = run_seed(first + number, scenario=scenario)
             if result.violation is not None:
                 return number + 1, str(result.violation)

@@ -61,6 +61,8 @@ OFTEN |= {
     "further pages",
     "reads",
     "own commits",
+    "clean-ups of a neighbour",
+    "copies refused",
 }
 SELDOM = {"parts lost", "caches lost", "refused for a lost part"}
 """Too seldom for a share of the histories to meet each of them for certain."""

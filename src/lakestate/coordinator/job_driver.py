@@ -94,8 +94,9 @@ class JobDriver:
     `steps` gives the parallelism of every operator and sink: each of their subtasks must report
     exactly once in every epoch. `committers` are those of the sinks, and of the operators that have
     `on_commit`, by id. `timed_sources` are the sources with event time: the watermark is the least of
-    theirs. `tell_files` is called with what happened to output files once their epoch is published, and
-    again when they are committed.
+    theirs. `claim_output` is called with the identity of the state once the job is claimed, and refuses an
+    output of another job. `tell_files` is called with what happened to output files once their epoch is
+    published, and again when they are committed.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class JobDriver:
         settings: DriverSettings | None = None,
         compactor: Compactor | None = None,
         clean_up: CleanUp = lambda manifest: None,
+        claim_output: Callable[[str], None] = lambda state_id: None,
         take_over: TakeOver = lambda found: None,
         tell_files: TellFileEvents = lambda events: None,
         upkeep_executor: Executor | None = None,
@@ -123,6 +125,7 @@ class JobDriver:
         self._planner = EpochPlanner(job_id, self._settings.retention, tuple(timed_sources))
         self._compactor = compactor or self._compact_here
         self._clean_up = clean_up
+        self._claim_output = claim_output
         self._take_over = take_over
         self._tell_listeners = tell_files
         self._told: list[FileEvent] = []
@@ -153,6 +156,8 @@ class JobDriver:
         """
         self._is_reopened = reopen
         self._claim = self._backend.claim(self._job.job_id)
+        # Before an interrupted commit is finished: nothing may be written to an output that is not ours.
+        self._claim_output(self._claim.state_id)
         self._upkeep = Upkeep(
             self._job,
             self._claim,

@@ -20,6 +20,7 @@ from lakestate.protocol.metadata import Manifest, SubtaskMetadata
 from lakestate.protocol.values import Epoch, ObjectRef
 from lakestate.storage import open_store
 from lakestate.storage.cache.run_cache import RunCache
+from lakestate.storage.local.object_files import root_of
 from lakestate.storage.local.private_folder import private_temporary_folder
 from lakestate.storage.store import ObjectStore
 
@@ -75,6 +76,16 @@ class StateBackend:
         # Not where the backend was made: an executor's temporary directory is not the driver's.
         folder = self._cache_dir or private_temporary_folder("lakestate-cache")
         return RunCache(folder, self._cache_bytes)
+
+    @property
+    def location(self) -> str:
+        """Where the state is, without credentials: the same for everyone who reaches the same place.
+
+        >>> StateBackend("s3://bucket/state/").location
+        's3://bucket/state'
+        """
+        url = self._config.url
+        return root_of(url).resolve().as_uri() if url.startswith("file:") else url.rstrip("/")
 
     def objects(self, job_id: str) -> JobObjects:
         """Verified access to the objects of a job."""

@@ -11,11 +11,13 @@ from lakestate.coordinator.commit import Committer
 from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.coordinator.upkeep import Takeover
 from lakestate.errors import InvalidInputError, LakestateError, OperatorError
+from lakestate.job.state_backend import StateBackend
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.metadata import Manifest, SinkPreCommit
 from lakestate.protocol.publication import CommitPermit
 from lakestate.runtime.conform import conform_input
 from lakestate.runtime.steps import StepScope
+from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.sink import EarlierAttempts, Sink, SinkContext, SinkWriter
 from lakestate.tables.contract import Table
 
@@ -117,6 +119,18 @@ def sink_clean_up(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest]
             raise failed[0]
 
     return clean_up
+
+
+def output_claim(
+    sinks: Mapping[str, Sink], backend: StateBackend, job_id: str, claim: OutputClaim = OutputClaim.OWN
+) -> Callable[[str], None]:
+    """What the driver calls at its start to own the outputs of sinks, or to be refused."""
+
+    def claim_outputs(state_id: str) -> None:
+        for sink_id, sink in sinks.items():
+            sink.claim_output(OutputOwner(job_id, sink_id, state_id, backend.location), claim)
+
+    return claim_outputs
 
 
 def has_open_files(sinks: Mapping[str, Sink], manifest: Manifest) -> bool:

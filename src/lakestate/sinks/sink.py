@@ -23,6 +23,7 @@ from lakestate.tables.manager import TableManager
 
 if TYPE_CHECKING:
     from lakestate.sinks.files.sink import FileSink
+    from lakestate.sinks.output_owner import OutputClaim, OutputOwner
     from lakestate.sinks.partitioning.partitioner import Partitioning
 
 
@@ -163,6 +164,13 @@ class Sink(ABC):
     def shuffled_partitioning(self) -> Partitioning | None:
         """The partitions whose rows must each go to one subtask, or None if rows can go to any."""
         return None
+
+    def claim_output(self, owner: OutputOwner, claim: OutputClaim) -> None:
+        """Own the output, or refuse: called once at a start, before anything of the job is written to it.
+
+        A sink whose jobs cannot disturb each other needs no owner.
+        """
+        return
 
     def file_sink(self) -> FileSink | None:
         """The file sink that writes this sink's files, or None if it keeps no files open.

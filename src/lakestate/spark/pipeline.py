@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,8 @@ from lakestate.protocol.names import require_name
 from lakestate.protocol.retention import RetentionPolicy
 from lakestate.repair.going_back import go_back, open_epoch_to_continue
 from lakestate.runtime.operator_commit import operator_committer
-from lakestate.runtime.sink_step import sink_clean_up, sink_committer, sink_take_over
+from lakestate.runtime.sink_step import output_claim, sink_clean_up, sink_committer, sink_take_over
+from lakestate.sinks.output_owner import OutputClaim
 from lakestate.sinks.sink import Sink
 from lakestate.spark.checkpoint.directory import SparkDirectory
 from lakestate.spark.checkpoint.offsets import require_offsets
@@ -220,6 +221,7 @@ class Pipeline:
         reopen: bool = False,
         from_epoch: int | str | None = None,
         accept_visible_output: bool = False,
+        take_over_output: bool = False,
         progress: bool | None = None,
     ) -> PipelineQuery:
         """Check the pipeline, take over the job, and continue after its newest epoch.
@@ -234,6 +236,10 @@ class Pipeline:
         `spark_checkpoint` is a local directory in which Spark keeps its own logs while the query
         runs. They are a cache, rebuilt at every start. A job that was stopped with `drain=True` is finished,
         and starts again only with `reopen`: it continues with the state that its operators left.
+
+        An output that another job with a copy of this state has marked as its own is refused. If the
+        checkpoint was moved, and what ran at its old place never runs again, `take_over_output` replaces
+        the mark.
 
         In a terminal or a notebook, the query shows a line about its newest epoch. `progress` switches
         it on or off; so does the environment variable `LAKESTATE_PROGRESS`, 1 or 0.
@@ -253,8 +259,11 @@ class Pipeline:
         dropped = self._check_stored(stored, drop)
         pipeline = compile_pipeline(self._graph, schemas, self._parallelism, self._backend, dropped.tables)
         check_speculation(session, pipeline)
+        claim = OutputClaim.TAKE_OVER if take_over_output else OutputClaim.OWN
+        if stored is not None and not take_over_output:
+            self._output_claim(OutputClaim.LOOK)(stored.state_id)
         work = SparkWork(self._job_id)
-        driver = self._driver(pipeline, listeners, work)
+        driver = self._driver(pipeline, listeners, claim, work)
         directory = SparkDirectory(None if spark_checkpoint is None else Path(spark_checkpoint), self._job_id)
         try:
             if from_epoch is not None:
@@ -310,15 +319,18 @@ class Pipeline:
             self._backend,
             self._job_id,
             to,
-            sinks={node.step_id: node.sink for node in self._graph.sinks},
+            sinks=self._sinks,
             committers=self._committers(),
             accept_visible_output=accept_visible_output,
         )
 
     def _driver(
-        self, pipeline: CompiledPipeline, listeners: Sequence[Listener], work: SparkWork
+        self,
+        pipeline: CompiledPipeline,
+        listeners: Sequence[Listener],
+        claim: OutputClaim,
+        work: SparkWork,
     ) -> JobDriver:
-        sinks = {node.step_id: node.sink for node in self._graph.sinks}
         return JobDriver(
             self._backend,
             self._job_id,
@@ -327,10 +339,18 @@ class Pipeline:
             timed_sources=[node.name for node in self._graph.sources if node.event_time is not None],
             settings=self._settings,
             compactor=self._compactor(pipeline.schemas, work),
-            clean_up=sink_clean_up(sinks, self._job_id),
-            take_over=sink_take_over(sinks),
+            clean_up=sink_clean_up(self._sinks, self._job_id),
+            claim_output=self._output_claim(claim),
+            take_over=sink_take_over(self._sinks),
             tell_files=partial(tell_files, listeners),
         )
+
+    @property
+    def _sinks(self) -> dict[str, Sink]:
+        return {node.step_id: node.sink for node in self._graph.sinks}
+
+    def _output_claim(self, claim: OutputClaim) -> Callable[[str], None]:
+        return output_claim(self._sinks, self._backend, self._job_id, claim)
 
     def _committers(self) -> dict[str, Committer | OperatorCommitter]:
         """Those of sinks and operators, in the order in which they were added."""

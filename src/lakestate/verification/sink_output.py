@@ -18,6 +18,7 @@ from lakestate.sinks.files.local.attempts import MadeBy
 from lakestate.sinks.files.local.output import OPEN_FOLDER, LocalOutput
 from lakestate.sinks.files.names import epoch_begun, sink_fingerprint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
+from lakestate.sinks.files.owner_marks import owner_marks
 from lakestate.sinks.files.pre_commit import (
     CompletedUpload,
     FilePreCommit,
@@ -27,6 +28,7 @@ from lakestate.sinks.files.pre_commit import (
     SmallObject,
 )
 from lakestate.sinks.files.sink import FileSink
+from lakestate.sinks.output_owner import OutputOwner, other_owners
 from lakestate.storage.store import ObjectStore, UploadId
 from lakestate.tables.manager import TableManager
 from lakestate.verification.report import DanglingOutput, DanglingStatus, Finding, Problem
@@ -35,6 +37,7 @@ OUTPUT_ERRORS = (CorruptionError, NotFoundError, InvalidInputError)
 _PART = "part of unfinished output"
 _UPLOAD = "unfinished upload"
 _HIDDEN = "hidden file"
+_OWNER = "owner of the output"
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class SinkOutput:
     open_files: tuple[OpenFile, ...]
     pre_commits: tuple[PreCommit, ...]
     is_committed: bool
+    checkpoint: str
+    """Where the state is."""
 
     @classmethod
     def load(
@@ -66,7 +71,7 @@ class SinkOutput:
         for record in records:
             state.writer_state(record)
         decoded = tuple(PreCommit.decode(data) for data in pre_commits)
-        return cls(task, sink, epoch, records, decoded, is_committed)
+        return cls(task, sink, epoch, records, decoded, is_committed, backend.location)
 
     @property
     def sink_id(self) -> str:
@@ -75,11 +80,26 @@ class SinkOutput:
 
     def findings(self) -> Iterator[Finding]:
         """Output that is missing or changed."""
+        yield from self._owner_findings()
         for record in self.open_files:
             yield from self._resume_point_findings(record.path, record.resume_point)
         finished = [file for pre_commit in self.pre_commits for file in pre_commit.finished]
         for file in () if self.is_committed else finished:
             yield from self._finished_findings(file)
+
+    def _owner_findings(self) -> Iterator[Finding]:
+        """The marks of other owners, with which this job cannot start."""
+        marks = owner_marks(self.sink.output)
+        owner = OutputOwner(self.task.job_id, self.sink_id, self.task.state_id, self.checkpoint)
+        for mark in other_owners(owner, marks.of_fingerprint(owner.fingerprint)):
+            yield Finding(
+                marks.output,
+                _OWNER,
+                Problem.CONTRADICTION,
+                str(OutputOwner.of_mark(mark)),
+                str(owner),
+                consequence="the job starts only with take_over_output, if the other one never runs again",
+            )
 
     def dangling_output(self) -> Iterator[DanglingOutput]:
         """Unfinished output of this sink that the newest epoch does not refer to."""

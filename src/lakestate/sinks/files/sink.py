@@ -26,6 +26,7 @@ from lakestate.sinks.files.local.destinations import LocalDestinations
 from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.files.names import FileNaming, sink_fingerprint
 from lakestate.sinks.files.open_files import open_files_table
+from lakestate.sinks.files.owner_marks import claim_output, owner_marks
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.files.settings import FileSinkSettings
 from lakestate.sinks.files.uploads import UploadDestinations
@@ -33,6 +34,7 @@ from lakestate.sinks.files.writer import PRE_COMMITS, FileSinkWriter
 from lakestate.sinks.formats.format import FileFormat
 from lakestate.sinks.formats.registry import resolve_file_format
 from lakestate.sinks.formats.row_schema import without_columns
+from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.partitioning.partitioner import Partitioning
 from lakestate.sinks.sink import EarlierAttempts, Sink, SinkCommitter, SinkContext, SinkWriter
@@ -131,6 +133,10 @@ class FileSink(FileSinkSettings, Sink):
     def has_open_files(self, pre_commits: Sequence[bytes]) -> bool:
         """Whether a subtask kept a file open."""
         return any(PreCommit.decode(data).open for data in pre_commits)
+
+    def claim_output(self, owner: OutputOwner, claim: OutputClaim) -> None:
+        """Leave the owner's mark in the output. Refuses an output that another owner has marked."""
+        claim_output(owner_marks(self.output), owner, claim)
 
     def file_sink(self) -> FileSink:
         """This one."""

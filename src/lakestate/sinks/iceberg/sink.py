@@ -23,6 +23,7 @@ from lakestate.sinks.formats.row_schema import without_columns
 from lakestate.sinks.iceberg.catalog import IcebergCatalog, require_pyiceberg
 from lakestate.sinks.iceberg.rows import file_schema
 from lakestate.sinks.iceberg.transforms import PartitionTerm
+from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.sink import EarlierAttempts, Sink, SinkCommitter, SinkContext, SinkWriter
 from lakestate.tables.contract import Table as StateTable
 
@@ -142,6 +143,10 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
     def has_open_files(self, pre_commits: Sequence[bytes]) -> bool:
         """Whether a subtask kept a file open."""
         return any(PreCommit.decode(data).open for data in pre_commits)
+
+    def claim_output(self, owner: OutputOwner, claim: OutputClaim) -> None:
+        """Own the folder of the table's data files, for the files of this job."""
+        self.file_sink().claim_output(owner, claim)
 
     def file_sink(self) -> FileSink:
         """What writes the table's data files, as the table is now."""

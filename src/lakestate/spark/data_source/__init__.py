@@ -3,7 +3,7 @@
 May import `graph` for schemas and shuffles, and everything below `spark`.
 """
 
-from lakestate.spark.data_source.commit import finish_files
+from lakestate.spark.data_source.commit import finish_files, take_over_output
 from lakestate.spark.data_source.source import LakestateDataSource, register, write_stream
 
-__all__ = ["LakestateDataSource", "finish_files", "register", "write_stream"]
+__all__ = ["LakestateDataSource", "finish_files", "register", "take_over_output", "write_stream"]

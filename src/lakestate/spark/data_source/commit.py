@@ -8,7 +8,7 @@ remembered except what is stored.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -24,6 +24,7 @@ from lakestate.protocol.metadata import Manifest, NamedBytes
 from lakestate.protocol.watermarks import source_watermark
 from lakestate.runtime.sink_step import sink_committer
 from lakestate.sinks.files.pre_commit import PreCommit
+from lakestate.sinks.output_owner import OutputClaim
 from lakestate.spark.data_source.job import (
     SINK,
     OpenedJob,
@@ -120,17 +121,11 @@ def finish_files(**options: Any) -> list[str]:
     Traceback (most recent call last):
     lakestate.errors.NotFoundError: no query has written to this sink yet: file:///tmp/no-such-query/...
     """
-    read = DataSourceOptions.of({name: str(value) for name, value in options.items()})
-    newest = OpenedJob(read, pa.schema([])).newest()
-    if newest is None:
-        raise NotFoundError(
-            "no query has written to this sink yet",
-            object_name=f"{read.state.url}/{read.job_id}",
-            action="pass the same checkpointLocation, or stateLocation and jobId, as the query",
-        )
+    read, newest = _newest_of(options)
     job = OpenedJob(read, _row_schema(newest))
     # Before the job is claimed: files that cannot be finished must not stop a query that is running.
     job.check()
+    job.claim_output(newest.state_id, OutputClaim.OWN)
     reached = BatchPosition.from_manifest(newest)
     driver = _driver(job, newest, (), None)
     try:
@@ -148,6 +143,35 @@ def finish_files(**options: Any) -> list[str]:
         driver.stop()
     assert driver.parent is not None
     return sorted(file.path for part in _pre_commits(driver.parent) for file in part.finished)
+
+
+def take_over_output(**options: Any) -> None:
+    """Make the output that of this query, after its checkpoint was moved. Takes the options of the query.
+
+    An output that another job with a copy of the same state has marked as its own is refused. Call this
+    once if what ran at the old place of the checkpoint never runs again: each would clean up what the
+    other has open.
+
+    >>> import lakestate as ls
+    >>> ls.take_over_output(path="/data/out", checkpointLocation="/tmp/no-such-query")
+    Traceback (most recent call last):
+    lakestate.errors.NotFoundError: no query has written to this sink yet: file:///tmp/no-such-query/...
+    """
+    read, newest = _newest_of(options)
+    OpenedJob(read, pa.schema([])).claim_output(newest.state_id, OutputClaim.TAKE_OVER)
+
+
+def _newest_of(options: Mapping[str, Any]) -> tuple[DataSourceOptions, Manifest]:
+    """The options of a query, and its newest epoch."""
+    read = DataSourceOptions.of({name: str(value) for name, value in options.items()})
+    newest = OpenedJob(read, pa.schema([])).newest()
+    if newest is None:
+        raise NotFoundError(
+            "no query has written to this sink yet",
+            object_name=f"{read.state.url}/{read.job_id}",
+            action="pass the same checkpointLocation, or stateLocation and jobId, as the query",
+        )
+    return read, newest
 
 
 def _result(

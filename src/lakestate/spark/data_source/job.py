@@ -27,12 +27,13 @@ from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.values import FIRST_GENERATION, Generation
 from lakestate.protocol.watermarks import EVENT_TIME_MAX_US, EVENT_TIME_MIN_US
-from lakestate.runtime.sink_step import SinkStep
+from lakestate.runtime.sink_step import SinkStep, output_claim
 from lakestate.runtime.steps import ChainLink
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.formats.format import FileFormat
 from lakestate.sinks.formats.registry import register_file_format, registered_formats
+from lakestate.sinks.output_owner import OutputClaim
 from lakestate.sinks.sink import EarlierAttempts
 from lakestate.spark.data_source.options import DataSourceOptions
 from lakestate.spark.data_source.position import BATCHES, BatchPosition
@@ -90,6 +91,8 @@ class OpenedJob:
 
     options: DataSourceOptions
     schema: pa.Schema
+    _owned: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    """The states whose output this process has claimed."""
 
     @cached_property
     def backend(self) -> ParquetBackend:
@@ -135,11 +138,19 @@ class OpenedJob:
         files in a local directory see `_plan_local_batch`.
         """
         parent = self.newest()
+        state_id = self._fence().state_id if parent is None else parent.state_id
+        self.claim_output(state_id, OutputClaim.OWN)
         if self.options.sink.is_local:
             return self._plan_local_batch(parent)
         if parent is None:
-            return self._plan(None, FIRST_GENERATION, self._fence().state_id)
+            return self._plan(None, FIRST_GENERATION, state_id)
         return self._plan(parent, parent.generation, parent.state_id)
+
+    def claim_output(self, state_id: str, claim: OutputClaim) -> None:
+        """Own the output, or refuse. Each process does so once: Spark says when a query starts to none."""
+        if state_id not in self._owned:
+            output_claim({SINK: self.options.sink}, self.backend, self.job_id, claim)(state_id)
+            self._owned.add(state_id)
 
     def _plan_local_batch(self, parent: Manifest | None) -> BatchPlan:
         """Plan an epoch whose tasks write files that bear the generation of the fence.

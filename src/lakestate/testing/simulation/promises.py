@@ -48,6 +48,7 @@ class Promise(Enum):
     OUTPUT_IMMUTABLE = "a file of output is never changed"
     OUTPUT_NOT_DELETED = "output that readers see is never deleted"
     UPLOADS_CLOSED = "no upload stays open"
+    ONE_OWNER = "a copy of a job does not get its output"
 
     # Output of operators
     COMMIT_EXACT = "on_commit gets exactly what the subtasks left"

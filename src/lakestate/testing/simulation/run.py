@@ -17,6 +17,7 @@ from lakestate.testing.simulation.checks.leaks import check_retention, check_upl
 from lakestate.testing.simulation.checks.monitor import Monitor
 from lakestate.testing.simulation.checks.read_back import row_difference
 from lakestate.testing.simulation.cluster.actors import REFUSED, run_reader, run_supervisor, run_tagger
+from lakestate.testing.simulation.cluster.neighbour import run_neighbour
 from lakestate.testing.simulation.cluster.scheduler import Actor, SimulationOver
 from lakestate.testing.simulation.cluster.small_limits import separate_runs, small_limits
 from lakestate.testing.simulation.cluster.world import TraceEvent, World
@@ -101,6 +102,8 @@ def _run_actors(world: World) -> None:
         scheduler.spawn(f"reader {number}", partial(run_reader, world, number))
         for number in range(world.scenario.readers)
     ]
+    if world.scenario.has_neighbour:
+        actors.append(scheduler.spawn("neighbour", partial(run_neighbour, world)))
     scheduler.run()
     if world.violation is None:
         _raise_unexpected(actors)

@@ -86,6 +86,8 @@ class Scenario:
     """The operator has output of its own, which `on_commit` adds to a ledger."""
     goes_back: bool = False
     """Some drivers begin by going back to an earlier epoch: what is visible by then is written again."""
+    has_neighbour: bool = False
+    """Other jobs use the same output: one of the same name, and a copy of the job."""
 
     @staticmethod
     def draw(random: Random) -> Scenario:
@@ -119,6 +121,7 @@ class Scenario:
             absorbs=random.random() < 0.4,
             commits=random.random() < 0.4,
             goes_back=random.random() < 0.2,
+            has_neighbour=random.random() < 0.3,
         )
 
     def changes_from(self, other: Scenario) -> list[str]:

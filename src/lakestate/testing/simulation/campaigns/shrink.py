@@ -34,6 +34,7 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"small_limits": False},
     {"absorbs": False},
     {"commits": False},
+    {"has_neighbour": False},
     {"is_skewed": False},
     {"parallelism": (1,)},
 )

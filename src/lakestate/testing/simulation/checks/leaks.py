@@ -52,8 +52,9 @@ def check_uploads(world: World) -> None:
     }
     for sink_id, sink in sinks.items():
         left = {each.upload.path for each in sink.store.uploads.list_dangling()}
-        if world.foreign not in left:
-            world.fail(Promise.FOREIGN_UNTOUCHED, f"the upload of {world.foreign}")
+        for path in world.foreign_uploads[sink_id]:
+            if path not in left:
+                world.fail(Promise.FOREIGN_UNTOUCHED, f"the upload of {path}")
         fingerprint = sink_fingerprint(JOB_ID, sink_id, newest.manifest.state_id)
         for path in sorted(left - finished):
             begun = epoch_begun(path, fingerprint)

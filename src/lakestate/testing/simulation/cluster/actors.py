@@ -25,7 +25,7 @@ from lakestate.protocol.retention import RetentionPolicy
 from lakestate.protocol.values import Epoch, Generation
 from lakestate.repair.going_back import go_back
 from lakestate.runtime.operator_commit import operator_committer
-from lakestate.runtime.sink_step import sink_clean_up, sink_committer, sink_take_over
+from lakestate.runtime.sink_step import output_claim, sink_clean_up, sink_committer, sink_take_over
 from lakestate.tables.contract import CompactedFiles, Table
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.checks.monitor import AWAITABLE_WRITES
@@ -80,6 +80,7 @@ class Driver:
             settings=DriverSettings(RetentionPolicy(scenario.keep_epochs), scenario.compaction),
             compactor=self._compact,
             clean_up=sink_clean_up(sinks, JOB_ID),
+            claim_output=output_claim(sinks, self._backend, JOB_ID),
             take_over=sink_take_over(sinks),
             upkeep_executor=ActorExecutor(self._process),
         )

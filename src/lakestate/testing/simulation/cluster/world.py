@@ -75,6 +75,8 @@ class World:
         """Stands for the target of `on_commit` in calls: it can crash, stall or lose answers like a store."""
         self.foreign = _foreign_path()
         """An object and an upload of another job, in every store."""
+        self.foreign_uploads = {name: [self.foreign] for name in self.outputs}
+        """By output: the paths of all uploads of other jobs."""
         for store in (self.state, *self.outputs.values()):
             store.put(self.foreign, b"of another job")
         for store in self.outputs.values():
