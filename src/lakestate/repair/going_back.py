@@ -50,7 +50,7 @@ from lakestate.runtime.sink_step import sink_committer
 from lakestate.sinks.sink import Sink
 
 _log = logging.getLogger("lakestate.repair")
-_Written = Mapping[str, Mapping[int, tuple[SubtaskEntry, CommitPart | None]]]
+_Written = Mapping[str, Mapping[int, tuple[SubtaskEntry, CommitPart]]]
 """Subtasks of sinks with what they keep open, by sink and index."""
 
 
@@ -269,14 +269,13 @@ class _GoingBack:
     def _rewrite_sinks(
         self, source: Manifest, newest: NewestEpochs, claim: GenerationRecord, epoch: Epoch
     ) -> tuple[_Written, list[str]]:
-        written: dict[str, dict[int, tuple[SubtaskEntry, CommitPart | None]]] = {}
+        written: dict[str, dict[int, tuple[SubtaskEntry, CommitPart]]] = {}
         finished: list[str] = []
         intact = source if newest.intact is None else newest.intact
         later = readable_epochs(self._job, after=self._to)
         not_committed = [each for each in later if not self._job.is_marked_committed(each.epoch)]
-        for sink_id in (each.sink_id for each in source.sinks):
-            sink = self._sinks.get(sink_id)
-            if sink is None or not keeps_open_files(sink):
+        for sink_id, sink in self._sinks.items():
+            if source.operator(sink_id) is None or not keeps_open_files(sink):
                 continue
             is_damaged_later = newest.last != intact.epoch
             still_open = OpenSince.of(sink, sink_id, intact, not_committed, is_damaged_later=is_damaged_later)
@@ -288,7 +287,7 @@ class _GoingBack:
     def _operator(
         self,
         entry: OperatorEntry,
-        written: Mapping[int, tuple[SubtaskEntry, CommitPart | None]],
+        written: Mapping[int, tuple[SubtaskEntry, CommitPart]],
         source: Manifest,
         claim: GenerationRecord,
         epoch: Epoch,
@@ -315,9 +314,7 @@ class _GoingBack:
 
 def _pre_commits(written: _Written) -> Iterator[SinkPreCommit]:
     for sink_id, subtasks in written.items():
-        parts = [part for _, part in (subtasks[index] for index in sorted(subtasks)) if part is not None]
-        if parts:
-            yield SinkPreCommit(sink_id, encode_commit_parts(parts))
+        yield SinkPreCommit(sink_id, encode_commit_parts([subtasks[index][1] for index in sorted(subtasks)]))
 
 
 def _engine_files(source: Manifest, epoch: Epoch) -> tuple[NamedBytes, ...]:

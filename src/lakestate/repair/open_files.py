@@ -31,6 +31,7 @@ from lakestate.sinks.files.destination import (
     UploadResumePoint,
     open_reference,
 )
+from lakestate.sinks.files.names import sink_fingerprint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles, open_files_table
 from lakestate.sinks.files.pre_commit import OpenReference, PreCommit
 from lakestate.sinks.files.writer import PRE_COMMITS
@@ -114,19 +115,27 @@ class OpenFilesAgain:
     epoch: Epoch
     still_open: OpenSince
 
-    def write(self) -> tuple[dict[int, tuple[SubtaskEntry, CommitPart | None]], list[str]]:
-        """Write the subtasks that had files open or finished. Returns them, and the files finished since."""
+    def write(self) -> tuple[dict[int, tuple[SubtaskEntry, CommitPart]], list[str]]:
+        """Write the subtasks that had files open or finished. Returns them, and the files finished since.
+
+        One is written at least: by its pre-commit the clean-up knows which files later epochs gave up.
+        """
         entries = {each.subtask_index: each for each in self.source.require_operator(self.sink_id).subtasks}
-        written: dict[int, tuple[SubtaskEntry, CommitPart | None]] = {}
+        parts = pre_commits_of(self.sink_id, self.source) or [PreCommit(self._fingerprint)]
+        written: dict[int, tuple[SubtaskEntry, CommitPart]] = {}
         finished: list[str] = []
-        for part in pre_commits_of(self.sink_id, self.source):
+        for part in parts:
             index = part.subtask_index
             written[index] = self._write_subtask(entries[index], part, finished)
         return written, finished
 
+    @property
+    def _fingerprint(self) -> str:
+        return sink_fingerprint(self.source.job_id, self.sink_id, self.claim.state_id)
+
     def _write_subtask(
         self, entry: SubtaskEntry, part: PreCommit, finished: list[str]
-    ) -> tuple[SubtaskEntry, CommitPart | None]:
+    ) -> tuple[SubtaskEntry, CommitPart]:
         objects = self.backend.objects(self.source.job_id)
         (stored,) = objects.read_subtasks([entry])
         references, changed = self._write_table(entry, finished)
@@ -134,16 +143,14 @@ class OpenFilesAgain:
             (stored_open,) = objects.read_subtasks([changed])
             opened = stored_open.table(OPEN_FILES)
             stored = replace(stored, tables=_with_table(stored, opened))
-        again = (
-            PreCommit(part.fingerprint, (), references, part.subtask_index).encode() if references else None
-        )
+        again = PreCommit(part.fingerprint, (), references, part.subtask_index).encode()
         metadata = renewed_metadata(stored, self.backend, self.claim, self.epoch, {PRE_COMMITS: again})
         ref = self.backend.write_operator_checkpoint_metadata(metadata)
         files = [file for table in metadata.tables for file in table.files]
         summary = StateSummary(
             len(files), sum(file.row_count for file in files), sum(file.size_bytes for file in files)
         )
-        commit = None if again is None else CommitPart(part.subtask_index, PRE_COMMITS, again)
+        commit = CommitPart(part.subtask_index, PRE_COMMITS, again)
         return replace(entry, metadata=ref, summary=summary), commit
 
     def _write_table(

@@ -204,8 +204,10 @@ class Driver:
 def run_supervisor(world: World) -> None:
     """Start drivers, sometimes several at once, and then drivers without faults until the job is done."""
     scenario = world.scenario
+    started: list[Actor] = []
     for number in range(1, scenario.drivers + 1):
         driver = world.scheduler.spawn(f"driver {number}", Driver(world, number).run)
+        started.append(driver)
         if world.faults.should_happen(scenario.rates.second_driver):
             _wait_impatiently(world, driver)
         else:
@@ -220,6 +222,9 @@ def run_supervisor(world: World) -> None:
         world.scheduler.wait(lambda: driver.done, 20 * HOUR_MS)  # noqa: B023 - used at once
         if driver.error is not None:
             world.note(f"driver {number}: {driver.error}")
+        if scenario.goes_back:
+            # One that was stalled may still go back, and then there is more to do.
+            world.scheduler.wait(lambda: all(each.done for each in started), 20 * HOUR_MS)
         if world.monitor.is_drained and driver.error is None:
             return
         if scenario.loses_part and isinstance(driver.error, NotFoundError | CorruptionError | ValueError):
