@@ -28,8 +28,8 @@ from lakestate.coordinator.claim import claim_generation
 from lakestate.coordinator.commit import commit_epoch
 from lakestate.coordinator.publish import publish_epoch
 from lakestate.coordinator.recover import RecoveredEpoch, recover_job
-from lakestate.coordinator.retain import retain_epochs
-from lakestate.coordinator.tags import create_tag
+from lakestate.coordinator.retention.retain import retain_epochs
+from lakestate.coordinator.retention.tags import create_tag
 from lakestate.errors import LakestateError
 from lakestate.job.objects import JobObjects
 from lakestate.job.published_epochs import open_epoch

@@ -22,6 +22,7 @@ CODES = {
     "NotFoundError": "not_found",
     "OperatorError": "operator_failed",
     "OutcomeUnknownError": "outcome_unknown",
+    "StopTimeoutError": "stop_timeout",
     "StorageUnavailableError": "storage_unavailable",
     "VisibleOutputError": "visible_output",
 }

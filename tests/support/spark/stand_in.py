@@ -160,6 +160,9 @@ class Driver:
         self.parent = self._later
         return self.parent
 
+    def read_engine_files(self) -> Any:
+        return () if self.parent is None else self.parent.engine_files
+
     def next_epoch(self) -> Epoch:
         return Epoch(len(self.epochs) + 1)
 

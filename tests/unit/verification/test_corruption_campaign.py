@@ -135,7 +135,8 @@ class Campaign:
         job, offset = arena.job, max(arena.world.upto.values())
         driver = job.driver()
         try:
-            driver.start()
+            # In one of the worlds the stream had ended.
+            driver.start(reopen=True)
             job.run_epoch(driver, ending=Ending.END_OF_STREAM)
             assert driver.parent is not None
             offset = int(driver.parent.sources[0].offsets)
