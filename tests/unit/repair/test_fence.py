@@ -179,3 +179,18 @@ def test_what_was_set_aside_survives_retention(
     retain_from(newer.job, newer.claim, Epoch(3), newer.ambient)
     assert [info.path for info in store.list("job/set-aside/")] == before != []
     assert not [each for each in ls.verify(backend, "job").orphans if "set-aside" in each.object_name]
+
+
+def test_a_damaged_boundary_can_be_removed_as_its_error_says(store: ObjectStore, driver: SmallJob) -> None:
+    driver.run_to(4)
+    retain_from(driver.job, driver.claim, Epoch(3), driver.ambient)
+    flip_bit(store, "job/retention.json")
+    with pytest.raises(CorruptionError, match="remove it while no driver runs: retention writes it again"):
+        started_job(store, "d")
+    store.delete_many(["job/retention.json"])
+    newer = started_job(store, "d")
+    newer.run_epoch()
+    retain_from(newer.job, newer.claim, Epoch(4), newer.ambient)
+    boundary = newer.job.read_boundary()
+    assert boundary is not None
+    assert (boundary.record.oldest, newer.job.list_epochs()) == (Epoch(4), [Epoch(4), Epoch(5)])
