@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lakestate.coordinator.commit import OperatorCommit
     from lakestate.coordinator.parquet_backend import ParquetBackend
     from lakestate.errors import (
+        ClockError,
         ConflictError,
         CorruptionError,
         FencedError,
@@ -82,6 +83,7 @@ _MODULES = {
     "ColumnChanges": "lakestate.tables.migration.migrations",
     "CommitPart": "lakestate.protocol.metadata",
     "CompactionPolicy": "lakestate.protocol.compaction",
+    "ClockError": "lakestate.errors",
     "ConflictError": "lakestate.errors",
     "CorruptionError": "lakestate.errors",
     "DryRunReport": "lakestate.tables.dry_run",
@@ -156,6 +158,7 @@ __all__ = [
     "AppendingWriter",
     "ArrowMigration",
     "CacheReport",
+    "ClockError",
     "ColumnChanges",
     "CommitPart",
     "CompactionPolicy",

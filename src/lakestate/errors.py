@@ -135,6 +135,12 @@ class OperatorError(LakestateError):
     code = "operator_failed"
 
 
+class ClockError(LakestateError):
+    """The clock of this host and the time of a job disagree. Correct the clock, or reset the job's time."""
+
+    code = "clock"
+
+
 class StopTimeoutError(LakestateError, TimeoutError):
     """A pipeline did not stop in the time it was given. Start it again: nothing is lost."""
 

@@ -58,6 +58,8 @@ class EpochPlan:
     watermark_us: int | None
     min_epoch: Epoch
     processing_time_us: int
+    expired_at_us: int | None = None
+    """If time goes back with this epoch: rows that had expired by then stay so."""
     ending: Ending = Ending.CONTINUE
     merges: Merges = field(default_factory=dict)
     state_id: str = ""

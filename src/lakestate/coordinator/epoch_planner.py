@@ -38,6 +38,7 @@ class EpochPlanner:
         merges: Merges | None = None,
         stored: Mapping[str, ShippedOperator] | None = None,
         ending: Ending = Ending.CONTINUE,
+        expired_at_us: int | None = None,
     ) -> EpochPlan:
         """The epoch after `parent`, to be run at `now_ms` by a driver of this generation."""
         epoch = next_epoch(parent)
@@ -48,7 +49,9 @@ class EpochPlanner:
             parent=parent,
             watermark_us=None if parent is None else self._next_watermark_us(parent, ending),
             min_epoch=Epoch(max(1, epoch - self.retention.keep_epochs + 1)),
-            processing_time_us=_processing_time_ms(parent, now_ms) * 1000,
+            processing_time_us=1000
+            * (now_ms if expired_at_us is not None else _processing_time_ms(parent, now_ms)),
+            expired_at_us=expired_at_us,
             ending=ending,
             merges=merges or {},
             stored=stored or {},

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from lakestate.coordinator.epoch_plan import EpochResult, SubtaskReport
+from lakestate.coordinator.job_clock import NOTICED_MS
 from lakestate.observability.file_events import FILE_EVENTS_KEPT, FileEvent, sum_by_sink
 from lakestate.observability.progress import EpochProgress, StepMetrics
 from lakestate.protocol.metadata import Manifest
+
+
+class StopWatch:
+    """How long each step of an epoch took."""
+
+    def __init__(self) -> None:
+        self._started = self._last = time.perf_counter()
+        self._laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        """A step ends here."""
+        now = time.perf_counter()
+        self._laps[name] = (now - self._last) * 1000
+        self._last = now
+
+    def laps(self) -> dict[str, float]:
+        """The milliseconds of each step, and of all."""
+        return {**self._laps, "total": (time.perf_counter() - self._started) * 1000}
 
 
 def summarise_epoch(
@@ -36,10 +56,16 @@ def summarise_epoch(
         operators=_sum_metrics(result.reports),
         state=manifest.summary,
         durations_ms={**slowest, **durations_ms},
+        clock_ahead_ms=_noticeable_ms(manifest.finished_ms - now_ms),
         upkeep_failures=dict(upkeep_failures),
         outputs=sum_by_sink(file_events),
         file_events=tuple(file_events[:FILE_EVENTS_KEPT]),
     )
+
+
+def _noticeable_ms(ahead_ms: int) -> int:
+    """How far ahead, if it is more than hosts' clocks differ anyway."""
+    return ahead_ms if ahead_ms > NOTICED_MS else 0
 
 
 def _sum_metrics(reports: Iterable[SubtaskReport]) -> dict[str, StepMetrics]:

@@ -7,7 +7,6 @@ they reported. Everything that makes an epoch exactly-once is decided here.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -21,7 +20,8 @@ from lakestate.coordinator.complete_epoch import operator_entries, pre_commits_o
 from lakestate.coordinator.engine_logs import read_logs, store_logs
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskMerges
 from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
-from lakestate.coordinator.epoch_progress import summarise_epoch
+from lakestate.coordinator.epoch_progress import StopWatch, summarise_epoch
+from lakestate.coordinator.job_clock import CLOCK_TOLERANCE_MS, JobClock
 from lakestate.coordinator.newest_metadata import NewestMetadata
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch, require_published
@@ -86,6 +86,8 @@ class DriverSettings:
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     compaction: CompactionPolicy | None = field(default_factory=CompactionPolicy)
     """None turns compaction off."""
+    clock_tolerance_ms: int | None = CLOCK_TOLERANCE_MS
+    """How far the time of the job may be ahead of the driver's clock; None if nothing depends on it."""
 
 
 class JobDriver:
@@ -119,6 +121,8 @@ class JobDriver:
         self._newest = NewestMetadata(backend.objects(job_id))
         self._job = self._newest.job
         self._ambient = backend.ambient
+        self._clock = JobClock(backend.ambient, (settings or DriverSettings()).clock_tolerance_ms)
+        self._resets_clock = False
         self._steps = dict(steps)
         self._committers = committers
         self._settings = settings or DriverSettings()
@@ -149,12 +153,14 @@ class JobDriver:
             raise InvalidInputError("the driver has not been started", action="call start() first")
         return self._claim
 
-    def start(self, *, reopen: bool = False) -> Manifest | None:
+    def start(self, *, reopen: bool = False, reset_clock: bool = False) -> Manifest | None:
         """Claim the job, find its newest epoch, and finish an interrupted commit.
 
-        A job whose stream has ended is refused, once its commit is complete, unless it is reopened.
+        A job whose stream has ended is refused, once its commit is complete, unless it is reopened. With
+        `reset_clock`, the next epoch has the time of this clock, even if that of the job is ahead.
         """
         self._is_reopened = reopen
+        self._resets_clock = reset_clock
         self._claim = self._backend.claim(self._job.job_id)
         # Before an interrupted commit is finished: nothing may be written to an output that is not ours.
         self._claim_output(self._claim.state_id)
@@ -203,10 +209,12 @@ class JobDriver:
 
     def plan(self, ending: Ending = Ending.CONTINUE) -> EpochPlan:
         """What the subtasks of the next epoch are given."""
+        time_of_epoch = self._clock.epoch_time(self.parent, reset=self._resets_clock)
         return self._planner.plan(
             self.parent,
             self.claim.generation,
-            self._ambient.now_ms(),
+            time_of_epoch.now_ms,
+            expired_at_us=time_of_epoch.expired_at_us,
             state_id=self.claim.state_id,
             merges=None if self._upkeep is None else self._upkeep.merges(),
             stored=self._newest.ship(self.parent, self._steps),
@@ -230,7 +238,7 @@ class JobDriver:
             )
         if not self._is_reopened:
             refuse_finished(self.parent)
-        clock = _Clock()
+        clock = StopWatch()
         plan = self.plan(ending)
         self._newest.check_merges(plan.merges)
         result, entries = self._run_unless_fenced(plan, run)
@@ -243,8 +251,9 @@ class JobDriver:
         return self._finish(plan, manifest, permit, result, clock)
 
     def _finish(
-        self, plan: EpochPlan, manifest: Manifest, permit: CommitPermit, result: EpochResult, clock: _Clock
+        self, plan: EpochPlan, manifest: Manifest, permit: CommitPermit, result: EpochResult, clock: StopWatch
     ) -> EpochFinished:
+        self._resets_clock = False
         self._tell_files(result.file_events)
         self._commit(permit, manifest)
         clock.lap("commit")
@@ -308,7 +317,7 @@ class JobDriver:
             generation=self.claim.generation,
             parent=None if self.parent is None else self.parent.epoch,
             started_ms=plan.processing_time_us // 1000,
-            finished_ms=max(plan.processing_time_us // 1000, self._ambient.now_ms()),
+            finished_ms=max(plan.processing_time_us // 1000, self._clock.now_ms()),
             min_epoch=plan.min_epoch,
             watermark_us=plan.watermark_us,
             status=_status_after(plan.ending),
@@ -379,19 +388,3 @@ class JobDriver:
 
 def _status_after(ending: Ending) -> CompletionStatus:
     return CompletionStatus.FINAL if ending is Ending.END_OF_STREAM else CompletionStatus.COMPLETE
-
-
-class _Clock:
-    """How long each step of an epoch took."""
-
-    def __init__(self) -> None:
-        self._started = self._last = time.perf_counter()
-        self._laps: dict[str, float] = {}
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self._laps[name] = (now - self._last) * 1000
-        self._last = now
-
-    def laps(self) -> dict[str, float]:
-        return {**self._laps, "total": (time.perf_counter() - self._started) * 1000}

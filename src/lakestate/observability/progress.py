@@ -37,6 +37,8 @@ class EpochProgress:
     operators: Mapping[str, StepMetrics]
     state: StateSummary
     durations_ms: Mapping[str, float] = field(default_factory=dict)
+    clock_ahead_ms: int = 0
+    """How far the time of the job is ahead of the driver's clock. Until it has caught up, no TTL passes."""
     upkeep_failures: Mapping[str, int] = field(default_factory=dict)
     """How often clean_up, retention and compaction failed beside the stream since the last epoch."""
     outputs: Mapping[str, OutputFiles] = field(default_factory=dict)
@@ -61,6 +63,7 @@ class EpochProgress:
             + (f" ({late:,} late)" if late else "")
             + f", {self.durations_ms.get('total', 0):,.0f} ms, {self.state.bytes_written:,} bytes written, "
             f"state {self.state.size_bytes:,} bytes in {self.state.file_count:,} files"
+            + (f", time {self.clock_ahead_ms:,} ms ahead of the clock" if self.clock_ahead_ms else "")
         )
 
 

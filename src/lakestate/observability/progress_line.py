@@ -65,6 +65,7 @@ def progress_text(progress: EpochProgress) -> str:
         f"{late:,} late" if late else "",
         f"state {bytes_text(state.size_bytes)} in {state.file_count:,} files",
         f"+{bytes_text(state.bytes_written)}",
+        f"time {progress.clock_ahead_ms / 1000:,.0f} s ahead of the clock" if progress.clock_ahead_ms else "",
         f"watermark {_time(progress.watermark_us)}" if progress.watermark_us is not None else "",
     ]
     return "  ".join(part for part in parts if part)

@@ -64,6 +64,7 @@ class PrometheusMetrics:
         self._state_rows = gauge("state_rows", "Rows in those files, overwritten ones included.")
         self._watermark = gauge("watermark_timestamp_seconds", "The watermark, in seconds since 1970.")
         self._lag = gauge("watermark_lag_seconds", "How far the watermark is behind the clock.")
+        self._ahead = gauge("clock_ahead_seconds", "How far the job's time is ahead of the driver's clock.")
         self._seconds = client.Histogram(
             "lakestate_epoch_step_seconds",
             "How long a step of an epoch took; step total is the epoch.",
@@ -117,6 +118,7 @@ class PrometheusMetrics:
         self._state_bytes.labels(job).set(state.size_bytes)
         self._state_files.labels(job).set(state.file_count)
         self._state_rows.labels(job).set(state.row_count)
+        self._ahead.labels(job).set(progress.clock_ahead_ms / 1000)
         if progress.watermark_us is not None and progress.lag_ms is not None:
             self._watermark.labels(job).set(progress.watermark_us / 1e6)
             self._lag.labels(job).set(progress.lag_ms / 1000)

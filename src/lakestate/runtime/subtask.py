@@ -19,6 +19,7 @@ from lakestate.observability.progress import StepMetrics
 from lakestate.protocol.values import TaskInfo
 from lakestate.runtime.coalesce import coalesce_batches
 from lakestate.runtime.steps import ChainLink, RunningStep, Step, StepScope
+from lakestate.tables.keyed.view import renew_rows
 from lakestate.tables.manager import SubtaskCheckpoint, TableManager
 
 Exported = tuple[int, pa.RecordBatch]
@@ -128,6 +129,9 @@ class SubtaskRun:
             shipped=plan.stored.get(step.step_id),
         )
         manager.swap_in(plan.merges.get(step.step_id, {}).get(self._index, ()))
+        if plan.expired_at_us is not None:
+            for table in step.tables():
+                renew_rows(manager.view(table.name), plan.expired_at_us)
         return manager
 
     def _process(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[Exported]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakestate.config import duration_us, size_bytes
+from lakestate.coordinator.job_clock import CLOCK_TOLERANCE_MS
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.formats.writer_state import FILE_BYTES_MAX
 from lakestate.sinks.text_options import option, parse_optional_duration, parse_size
@@ -91,6 +92,9 @@ class Roll:
         """
         if file.size_bytes >= self.bytes_max:
             return RollReason.BYTES
+        if self._needs_clock and max(file.opened_ms, file.written_ms) - now_ms > CLOCK_TOLERANCE_MS:
+            # Written by a clock that was wrong: nobody knows how old it is, and it would stay open for ever.
+            return RollReason.INTERVAL
         if _is_over(self.interval, file.opened_ms, now_ms):
             return RollReason.INTERVAL
         if _is_over(self.inactivity, file.written_ms, now_ms):
@@ -98,6 +102,10 @@ class Roll:
         if self._is_past(file.partition_end_us, watermark_us):
             return RollReason.PAST_WATERMARK
         return None
+
+    @property
+    def _needs_clock(self) -> bool:
+        return self.interval is not None or self.inactivity is not None
 
     def _is_past(self, end_us: int | None, watermark_us: int | None) -> bool:
         delay_us = self.past_watermark_us

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 
 from lakestate.coordinator.commit import require_committers
 from lakestate.coordinator.engine_logs import read_logs
+from lakestate.coordinator.job_clock import JobClock
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.recover import refuse_finished_before_claim
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError, LakestateError
@@ -94,6 +95,7 @@ def dry_run_pipeline(
     drop: Collection[str],
     *,
     reopen: bool,
+    clock: JobClock,
 ) -> PipelineDryRun:
     """Check sources, operators, sinks, stored state and migrations."""
     found = _Findings()
@@ -105,6 +107,8 @@ def dry_run_pipeline(
         manifest = backend.newest_checkpoint(job_id)
         if not reopen:
             refuse_finished_before_claim(manifest, state.objects)
+    with report_problems(found.add):
+        clock.check(manifest)
     dropped = state.resolve_drop(manifest, found)
     if manifest is not None:
         state.check(manifest, dropped, found)

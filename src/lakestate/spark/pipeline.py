@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakestate.config import StoreConfig, duration_us, require_instance
 from lakestate.coordinator.commit import Committer, OperatorCommitter
+from lakestate.coordinator.job_clock import JobClock
 from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.recover import refuse_finished_before_claim
@@ -170,6 +171,7 @@ class Pipeline:
         retention: RetentionPolicy | None = None,
         compaction: CompactionPolicy | None = CompactionPolicy(),  # noqa: B008
         cache_dir: str | Path | None = None,
+        clock_tolerance: str | timedelta = "1 hour",
     ) -> None:
         self._job_id = require_name("job", job_id)
         self._backend = (
@@ -178,7 +180,8 @@ class Pipeline:
             else ParquetBackend(checkpoint, cache_dir=cache_dir)
         )
         self._parallelism = require_parallelism(parallelism)
-        self._settings = DriverSettings(retention or RetentionPolicy(), compaction)
+        tolerance_ms = duration_us(clock_tolerance) // 1000
+        self._settings = DriverSettings(retention or RetentionPolicy(), compaction, tolerance_ms)
         self._graph = Graph()
 
     def __repr__(self) -> str:
@@ -223,6 +226,7 @@ class Pipeline:
         accept_visible_output: bool = False,
         take_over_output: bool = False,
         progress: bool | None = None,
+        reset_clock: bool = False,
     ) -> PipelineQuery:
         """Check the pipeline, take over the job, and continue after its newest epoch.
 
@@ -241,6 +245,9 @@ class Pipeline:
         checkpoint was moved, and what ran at its old place never runs again, `take_over_output` replaces
         the mark.
 
+        `reset_clock` lets the time of the job go back to that of this driver's clock, if an earlier driver's
+        clock was ahead. Rows that had expired are removed, and the time to live of all others begins anew.
+
         In a terminal or a notebook, the query shows a line about its newest epoch. `progress` switches
         it on or off; so does the environment variable `LAKESTATE_PROGRESS`, 1 or 0.
         """
@@ -256,6 +263,8 @@ class Pipeline:
         stored = self._stored_epoch(from_epoch)
         if not reopen:
             refuse_finished_before_claim(stored, self._backend.objects(self._job_id))
+        if not reset_clock:
+            self._clock().check(stored)
         dropped = self._check_stored(stored, drop)
         pipeline = compile_pipeline(self._graph, schemas, self._parallelism, self._backend, dropped.tables)
         check_speculation(session, pipeline)
@@ -268,7 +277,7 @@ class Pipeline:
         try:
             if from_epoch is not None:
                 self._go_back(from_epoch, accept_visible_output=accept_visible_output)
-            parent = driver.start(reopen=reopen)
+            parent = driver.start(reopen=reopen, reset_clock=reset_clock)
             self._check_stored(parent, drop)
             return PipelineQuery(pipeline, driver, directory, trigger, listeners, work)
         except BaseException:
@@ -283,7 +292,13 @@ class Pipeline:
         of older state versions are read and migrated in this process, and one Spark task loads the code.
         """
         return dry_run_pipeline(
-            self._graph, self._job_id, self._parallelism, self._backend, drop, reopen=reopen
+            self._graph,
+            self._job_id,
+            self._parallelism,
+            self._backend,
+            drop,
+            reopen=reopen,
+            clock=self._clock(),
         )
 
     def run(
@@ -305,6 +320,9 @@ class Pipeline:
         """
         ending = ending_of(finish_files=True, drain=drain)
         return StopOnSignal(lambda: self.start(trigger, **options), ending, timeout_seconds(timeout))
+
+    def _clock(self) -> JobClock:
+        return JobClock(self._backend.ambient, self._settings.clock_tolerance_ms)
 
     def _stored_epoch(self, from_epoch: int | str | None) -> Manifest | None:
         """The epoch that the job continues from, as it is before the job is claimed."""

@@ -199,7 +199,7 @@ class OperatorHarness:
         )
         return context.view(table)
 
-    def _start_driver(self, *, reopen: bool = False) -> JobDriver:
+    def _start_driver(self, **options: bool) -> JobDriver:
         driver = JobDriver(
             self._backend,
             "harness",
@@ -209,7 +209,7 @@ class OperatorHarness:
             settings=self._settings,
             upkeep_executor=_Inline(),
         )
-        driver.start(reopen=reopen)
+        driver.start(**options)
         return driver
 
     def _committers(self) -> dict[str, OperatorCommitter]:

@@ -31,6 +31,25 @@ def test_a_file_is_finished_for_a_reason(
     assert roll.reason_now(FILE, now_ms, watermark_us) is reason
 
 
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("roll", "ahead_ms", "reason"),
+    [
+        (Roll(interval="1 minute"), HOUR_MS, None),
+        (Roll(interval="1 minute"), HOUR_MS + 1, RollReason.INTERVAL),
+        (Roll(interval=None, inactivity="1 minute"), HOUR_MS + 1, RollReason.INTERVAL),
+        (Roll(interval=None), HOUR_MS + 1, None),
+    ],
+)
+def test_a_file_that_was_opened_by_a_clock_far_ahead_does_not_stay_open(
+    roll: Roll, ahead_ms: int, reason: RollReason | None
+) -> None:
+    file = FileAge(size_bytes=1_000, opened_ms=ahead_ms, written_ms=ahead_ms)
+    assert roll.reason_now(file, 0, None) is reason
+
+
 @pytest.mark.parametrize("settings", [{"bytes": 0}, {"bytes": "many"}, {"interval": "soon"}])
 def test_a_policy_that_says_nothing_is_refused(settings: dict[str, int | str]) -> None:
     with pytest.raises(InvalidInputError):

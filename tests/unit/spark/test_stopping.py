@@ -55,8 +55,12 @@ class Query:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "CANCEL_GRACE_S", 0.3)
     monkeypatch.setattr(stopping, "CANCEL_AGAIN_S", 0.01)
+
+
+@pytest.fixture
+def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "CANCEL_GRACE_S", 0.2)
 
 
 class TestTimeLimit:
@@ -75,7 +79,8 @@ class TestTimeLimit:
         assert late.value.found == "epoch 7 was running; nothing of it is published"
         assert late.value.expected == "an end within 0.01 seconds"
         assert isinstance(late.value, TimeoutError)
-        assert query.cancels == [late.value] * 2
+        assert len(query.cancels) >= 2
+        assert {id(each) for each in query.cancels} == {id(late.value)}
 
     def test_an_epoch_that_ends_by_itself_meanwhile_is_no_error(self) -> None:
         query = Query(cancellable=False)
@@ -83,6 +88,7 @@ class TestTimeLimit:
         query.begin_stop(Ending.CONTINUE).wait(0.01)
         assert query.failure is None
 
+    @pytest.mark.usefixtures("little_grace")
     def test_what_cannot_be_cancelled_is_said_too(self) -> None:
         query = Query(cancellable=False)
         with pytest.raises(StopTimeoutError, match="what is running cannot be cancelled") as stuck:
@@ -182,6 +188,7 @@ class TestSignals:
         with pytest.raises(StopTimeoutError, match="did not stop in time"):
             self.run(query, body, limit_s=0.01)
 
+    @pytest.mark.usefixtures("little_grace")
     def test_after_the_limit_what_cannot_be_cancelled_does_not_keep_the_process(self) -> None:
         query = Query(cancellable=False)
 

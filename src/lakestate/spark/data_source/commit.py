@@ -230,7 +230,8 @@ def _driver(
         dict.fromkeys(steps, 1),
         dict.fromkeys((*steps, *stored), commit),
         timed_sources=job.timed_sources,
-        settings=DriverSettings(job.options.retention, compaction=None),
+        # No state of a writer has a time to live.
+        settings=DriverSettings(job.options.retention, compaction=None, clock_tolerance_ms=None),
         clean_up=lambda manifest: _clean_up(job, manifest),
         tell_files=_print_files if job.options.log_files else lambda events: None,
         upkeep_executor=InlineExecutor() if _is_upkeep_due(newest, batch) else _Never(),

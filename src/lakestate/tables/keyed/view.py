@@ -20,7 +20,7 @@ from lakestate.protocol.values import Epoch
 from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext, expired_before_us
-from lakestate.tables.contract import EpochCheckpointer, require_checkpointer
+from lakestate.tables.contract import EpochCheckpointer, View, require_checkpointer
 from lakestate.tables.keyed.prefix import PrefixQuery
 from lakestate.tables.runs.checkpointer import RunCheckpointer
 from lakestate.tables.runs.files import Upgrade
@@ -231,6 +231,26 @@ class KeyedView(ScannedView):
         keys = [field.with_nullable(True) for field in self._layout.key_fields]
         schema = pa.schema([*keys, *self._value_schema(columns)])
         return narrow_text(run.rows.select(schema.names), schema)
+
+
+def renew_rows(view: View, expired_at_us: int) -> None:
+    """Remove the rows of a view that had expired by a time, and write all others again with the time now.
+
+    It concerns only tables whose rows live for some processing time, and reads and writes all of them.
+    """
+    if not isinstance(view, KeyedView):
+        return
+    config, layout = view._layout.config, view._layout
+    if config.ttl_us is None or config.time_column is not None:
+        return
+    for pieces in list(key_slices(list(view._runs(layout)))):
+        run = merge_runs(pieces, layout)
+        if run.removed is not None:
+            run = _filter_run(run, ~run.removed)
+        assert run.times_us is not None
+        is_fresh = run.times_us >= expired_at_us - config.ttl_us
+        view.delete(view._declared_columns(_filter_run(run, ~is_fresh), None))
+        view.put(view._declared_columns(_filter_run(run, is_fresh), None))
 
 
 class _Found:

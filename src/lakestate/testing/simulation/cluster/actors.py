@@ -77,7 +77,7 @@ class Driver:
             self._cluster.steps,
             {**self._own_committer(), **{sink_id: sink_committer(sink) for sink_id, sink in sinks.items()}},
             timed_sources=(SOURCE,) if world.job.event_time else (),
-            settings=DriverSettings(RetentionPolicy(scenario.keep_epochs), scenario.compaction),
+            settings=DriverSettings(RetentionPolicy(scenario.keep_epochs), scenario.compaction, 4 * HOUR_MS),
             compactor=self._compact,
             clean_up=sink_clean_up(sinks, JOB_ID),
             claim_output=output_claim(sinks, self._backend, JOB_ID),
