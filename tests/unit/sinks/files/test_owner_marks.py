@@ -19,6 +19,8 @@ from lakestate.errors import ConflictError, CorruptionError, InvalidInputError
 from lakestate.sinks.files.owner_marks import OwnerMarks, claim_output, owner_marks
 from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.output_owner import OutputClaim, OutputOwner
+from lakestate.storage import open_store
+from lakestate.testing.faults import Fault, FaultyStore, Operation
 
 OWNER = OutputOwner(JOB, SINK, "4f1c", "s3://bucket/state")
 COPY = replace(OWNER, checkpoint="s3://bucket/copy-of-state")
@@ -97,6 +99,21 @@ def test_an_owner_that_takes_over_says_so_and_the_one_before_is_refused(
     with pytest.raises(InvalidInputError, match="copy-of-state"):
         sink.claim_output(OWNER, OWN)
     assert marks_in(sink) == [COPY.mark]
+
+
+def test_a_start_costs_one_listing_and_the_first_one_a_write_and_a_listing_more() -> None:
+    calls: list[Operation] = []
+
+    def note(operation: Operation, path: str) -> Fault:
+        calls.append(operation)
+        return Fault.NONE
+
+    marks = owner_marks(FaultyStore(open_store(f"memory://{uuid.uuid4().hex}"), note))
+    claim_output(marks, OWNER, OWN)
+    assert calls == [Operation.LIST, Operation.PUT, Operation.LIST]
+    calls.clear()
+    claim_output(marks, OWNER, OWN)
+    assert calls == [Operation.LIST]
 
 
 def test_taking_over_what_is_ours_or_nobodys_changes_nothing_else(sink: FileSink) -> None:
