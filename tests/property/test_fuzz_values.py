@@ -132,7 +132,10 @@ def test_a_stored_key_decodes_or_is_refused(case: tuple[Any, bytes]) -> None:
     if keys is not None:
         # A key that decodes can be looked up, and stored again.
         assert keys[0] in {keys[0]: 1} or keys[0] != keys[0]
-        decodes_or_refuses(lambda: codec.encode({keys[0]: 1}))
+        decodes_or_refuses(lambda: codec.encode(keys, [1]))
+        found = decodes_or_refuses(lambda: codec.canonical_keys([data], "file"))
+        if found is not None and keys[0] == keys[0]:
+            assert codec.find_bytes(keys[0]) == found[0]
 
 
 REPORT = SubtaskReport("stage", 1, (), {"op": StepMetrics(1, 2, 3, 4.0, 5)}, 1.0, 2.0, 3.0).encode()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,6 +19,8 @@ from hypothesis.stateful import (
 )
 from tests.support.jobs.replicated_operator import ReplicatedOperator
 
+from lakestate.storage.cache.run_cache import RunCache
+from lakestate.tables.global_keyed import layer_plan, reader
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
 
 KEYS = st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, -0.0, 1.0]))
@@ -36,6 +41,9 @@ class GlobalKeyedModel(RuleBasedStateMachine):
         self.operator = ReplicatedOperator(table, parallelism=2)
         self.published: dict[Any, Any] = {}
         self.reset(2)
+
+    def move(self) -> None:
+        """To another host. Without a run cache, hosts do not differ."""
 
     def reset(self, parallelism: int) -> None:
         self.seen = [dict(self.published) for _ in range(parallelism)]
@@ -74,8 +82,10 @@ class GlobalKeyedModel(RuleBasedStateMachine):
             self._publish(changed)
         self._begin_epoch()
 
-    @rule(parallelism=st.integers(1, 4))
-    def crash_and_restore(self, parallelism: int) -> None:
+    @rule(parallelism=st.integers(1, 4), on_a_new_host=st.booleans())
+    def crash_and_restore(self, parallelism: int, on_a_new_host: bool) -> None:
+        if on_a_new_host:
+            self.move()
         self.operator.restore(parallelism)
         self.reset(parallelism)
 
@@ -113,6 +123,27 @@ class GlobalKeyedModel(RuleBasedStateMachine):
                 self.published[key] = value
 
 
+class CachedGlobalKeyedModel(GlobalKeyedModel):
+    """The same with a run cache on each host, lookups that search, and several layers."""
+
+    def __init__(self) -> None:
+        self.folders = ExitStack()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(reader, "ENTRIES_PER_LOOKUP", 0.001)
+        self.patch.setattr(layer_plan, "MERGED_BYTES_MIN", 0)
+        self.move()
+        super().__init__()
+
+    def move(self) -> None:
+        folder = self.folders.enter_context(TemporaryDirectory())
+        cache = RunCache(Path(folder), 1 << 30)
+        self.patch.setattr(ReplicatedOperator, "find_cache", staticmethod(lambda: cache))
+
+    def teardown(self) -> None:
+        self.patch.undo()
+        self.folders.close()
+
+
 SETTINGS = settings(
     max_examples=60,
     stateful_step_count=40,
@@ -121,10 +152,11 @@ SETTINGS = settings(
 )
 TestGlobalKeyedModel = GlobalKeyedModel.TestCase
 TestGlobalKeyedModel.settings = SETTINGS
+TestCachedGlobalKeyedModel = CachedGlobalKeyedModel.TestCase
+TestCachedGlobalKeyedModel.settings = SETTINGS
 
 
 @pytest.mark.soak
-def test_long_lives_of_the_table() -> None:
-    run_state_machine_as_test(
-        GlobalKeyedModel, settings=settings(SETTINGS, max_examples=20, stateful_step_count=80)
-    )
+@pytest.mark.parametrize("model", [GlobalKeyedModel, CachedGlobalKeyedModel])
+def test_long_lives_of_the_table(model: type[GlobalKeyedModel]) -> None:
+    run_state_machine_as_test(model, settings=settings(SETTINGS, max_examples=20, stateful_step_count=80))

@@ -46,6 +46,8 @@ class CompactedFiles:
     """The merged files, in their order."""
     merged: tuple[FileRef, ...]
     """What takes their place: nothing, if no row was left."""
+    keeps_removals: bool = False
+    """For a table that all subtasks share: removed keys are still marked, and older files may remain."""
 
     @property
     def bytes_written(self) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 import xxhash
@@ -17,6 +18,7 @@ from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.rescale import carries
 from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.storage import open_store
+from lakestate.storage.cache.run_cache import RunCache
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles, FinishedTable
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
@@ -29,18 +31,23 @@ EAGER = CompactionPolicy(files_min=2, files_max=2, size_ratio=1000.0)
 class ReplicatedOperator:
     """All subtasks of one operator, and what its last epoch stored."""
 
+    find_cache: ClassVar[Callable[[], RunCache | None]] = staticmethod(lambda: None)
+    """The run cache of the host on which the operator is restored."""
+
     def __init__(self, table: GlobalKeyedTable, parallelism: int = 1) -> None:
         self.objects = JobObjects(open_store(f"memory://{uuid.uuid4().hex}"), "job")
         self.table = table
         self.epoch = 0
         self.files = TableFiles(table.name, table.table_type)
         self.pending: CompactedFiles | None = None
+        self.cache: RunCache | None = None
         self.last: list[FinishedTable] = []
         self.restore(parallelism)
 
     def restore(self, parallelism: int, table: GlobalKeyedTable | None = None) -> None:
         """Open the last epoch again, with the pending merge swapped in, as a new process would."""
         self.table = table or self.table
+        self.cache = self.find_cache()
         self.contexts = [self.context(index, parallelism) for index in range(parallelism)]
         self.parts = [self._part(context.task) for context in self.contexts]
         self.pending = None
@@ -76,7 +83,7 @@ class ReplicatedOperator:
 
     def context(self, index: int, parallelism: int) -> TableContext:
         task = TaskInfo("job", "op", index, parallelism)
-        return TableContext(task, self.objects, None, SystemAmbient(), None, 0)
+        return TableContext(task, self.objects, self.cache, SystemAmbient(), None, 0)
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Damage an object."""

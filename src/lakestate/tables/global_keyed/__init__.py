@@ -1,6 +1,6 @@
 """`GlobalKeyedTable`: typed Python keys and values, replicated to every subtask.
 
-May import `runs.parquet`, `migration`, `arrow` and the contract of tables, but no other table type.
+May import `runs.parquet`, `hashing`, `migration`, `arrow` and the contract of tables, no other table type.
 """
 
 from lakestate.tables.global_keyed.table import GlobalKeyedTable

@@ -14,6 +14,7 @@ from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import FinishedTable
 from lakestate.tables.global_keyed.files import newest_first, write_entries
+from lakestate.tables.global_keyed.layer_cache import keep_entries
 from lakestate.tables.writers import writers
 
 
@@ -40,9 +41,13 @@ class GlobalKeyedCheckpointer:
                 expected="one call: an epoch of a global keyed table is one file",
             )
         if rows.num_rows:
-            self._write = writers().submit(
-                write_entries, rows, self._config, self._context, self.epoch, self._context.task.subtask_index
-            )
+            self._write = writers().submit(self._store, rows)
+
+    def _store(self, rows: pa.Table) -> FileRef:
+        index = self._context.task.subtask_index
+        file = write_entries(rows, self._config, self._context, self.epoch, index)
+        keep_entries(rows, file, self._config, self._context)
+        return file
 
     def finish(self) -> FinishedTable:
         """Wait for the upload. If it failed, its error is raised and the epoch is not stored."""

@@ -1,11 +1,11 @@
-"""Merging all files of a global keyed table into one, beside the stream."""
+"""Merging files of a global keyed table into one, beside the stream."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
+from lakestate.protocol.compaction import CompactionPlan, CompactionPolicy, plan_compaction
 from lakestate.protocol.metadata import TableConfig, TableFiles
 from lakestate.protocol.values import Epoch, FileRef
 from lakestate.tables.context import TableContext
@@ -17,6 +17,9 @@ from lakestate.tables.global_keyed.files import (
     read_entries,
     write_entries,
 )
+from lakestate.tables.global_keyed.layer_cache import keep_entries
+from lakestate.tables.global_keyed.layer_plan import group_by_epoch
+from lakestate.tables.global_keyed.packing import pack_bytes
 from lakestate.tables.global_keyed.value_codec import EntryCodec
 
 # Only this subtask carries the merged file, at any parallelism.
@@ -31,35 +34,59 @@ def compact_entries(
     epoch: Epoch,
     context: TableContext,
 ) -> CompactedFiles | None:
-    """Merge all files of all subtasks, or none of them.
+    """Merge the files of the epochs that the policy picks. None if it picks none.
 
-    Never only some: the merged file has one place in the order of (epoch, subtask). If other files of
-    the same epochs were left beside it, an old value would hide a newer one, and a removed key that is
-    dropped here would return from an older file.
+    Always all files of an epoch, of all subtasks: the merged file has one place in the order of (epoch,
+    subtask). If other files of the same epochs were left beside it, an old value would hide a newer one.
     """
-    group = newest_first(files.files)
-    stored_as = _config_of_merge(config, codec, group)
-    if stored_as is None or not is_worth_merging(group, policy):
+    ordered = newest_first(files.files)
+    plan = _plan_whole_epochs(ordered, policy)
+    if plan is None:
         return None
-    live = merge_entries(group, stored_as, codec, context)
-    merged = _store_merge(live, stored_as, group, epoch, context) if live else ()
-    return CompactedFiles(files.table, group, merged)
+    group = ordered[plan.start : plan.stop]
+    stored_as = _config_of_merge(config, codec, group)
+    if stored_as is None:
+        return None
+    entries = _newest_entries(group, stored_as, codec, context)
+    if plan.reaches_oldest:
+        # Otherwise a removed key would return from an older file.
+        entries = {key: value for key, value in entries.items() if value is not None}
+    merged = _store_merge(entries, stored_as, codec, group, epoch, context) if entries else ()
+    return CompactedFiles(files.table, group, merged, keeps_removals=not plan.reaches_oldest)
 
 
 def merge_entries(
     files: Sequence[FileRef], config: TableConfig, codec: EntryCodec | None, context: TableContext
 ) -> dict[bytes, bytes]:
     """The live entries of files, given newest first, in the version of the declaration."""
-    entries: dict[bytes, bytes | None] = {}
-    for stored in read_entries(tuple(reversed(files)), config, context):
-        entries.update(_in_version(stored, config.state_version, codec))
+    entries = _newest_entries(files, config, codec, context)
     return {key: value for key, value in entries.items() if value is not None}
 
 
-def is_worth_merging(files: Sequence[FileRef], policy: CompactionPolicy) -> bool:
-    """Whether the policy would merge down to the oldest file, or there are too many files."""
-    plan = plan_compaction(files, policy)
-    return plan is not None and (plan.reaches_oldest or len(files) > policy.files_max)
+def _newest_entries(
+    files: Sequence[FileRef], config: TableConfig, codec: EntryCodec | None, context: TableContext
+) -> dict[bytes, bytes | None]:
+    entries: dict[bytes, bytes | None] = {}
+    for stored in read_entries(tuple(reversed(files)), config, context):
+        entries.update(_in_version(stored, config.state_version, codec))
+    return entries
+
+
+def _plan_whole_epochs(files: Sequence[FileRef], policy: CompactionPolicy) -> CompactionPlan | None:
+    """What the policy picks, and the other files of the same epochs.
+
+    The subtasks of an epoch count as a small file together, not each of them: otherwise the small files
+    of a few epochs would count as much as a large one, and rewrite it.
+    """
+    epochs = group_by_epoch(files)
+    floor_bytes = policy.size_floor_bytes * len(epochs) // max(len(files), 1)
+    plan = plan_compaction(files, replace(policy, size_floor_bytes=floor_bytes))
+    if plan is None:
+        return None
+    newest, oldest = files[plan.start].epoch, files[plan.stop - 1].epoch
+    start = sum(file.epoch > newest for file in files)
+    stop = sum(file.epoch >= oldest for file in files)
+    return CompactionPlan(start, stop, reaches_oldest=stop == len(files))
 
 
 def _config_of_merge(
@@ -79,23 +106,31 @@ def _config_of_merge(
 def _in_version(
     stored: StoredEntries, version: int, codec: EntryCodec | None
 ) -> zip[tuple[bytes, bytes | None]]:
-    if stored.state_version == version or codec is None:
+    if codec is None:
         return zip(stored.keys, stored.values, strict=True)
-    live = [(key, value) for key, value in zip(stored.keys, stored.values, strict=True) if value is not None]
-    keys, raw = [key for key, _ in live], [value for _, value in live]
-    values = dict(zip(keys, codec.migrate_values(raw, keys, stored.state_version, stored.shown), strict=True))
-    return zip(stored.keys, map(values.get, stored.keys), strict=True)
+    keys = codec.canonical_keys(stored.keys, stored.shown)
+    if stored.state_version == version:
+        return zip(keys, stored.values, strict=True)
+    live = [(key, value) for key, value in zip(keys, stored.values, strict=True) if value is not None]
+    found, raw = [key for key, _ in live], [value for _, value in live]
+    migrated = codec.migrate_values(raw, found, stored.state_version, stored.shown)
+    values = dict(zip(found, migrated, strict=True))
+    return zip(keys, map(values.get, keys), strict=True)
 
 
 def _store_merge(
-    live: dict[bytes, bytes],
+    entries: dict[bytes, bytes | None],
     config: TableConfig,
+    codec: EntryCodec | None,
     group: Sequence[FileRef],
     epoch: Epoch,
     context: TableContext,
 ) -> tuple[FileRef, ...]:
-    rows = entry_rows(list(live), list(live.values()))
+    rows = entry_rows(pack_bytes(list(entries)), pack_bytes(list(entries.values())))
     file = write_entries(rows, config, context, epoch, MERGED_SUBTASK)
+    if codec is not None:
+        # Without types nobody knows whether keys are encoded as they would be now.
+        keep_entries(rows, file, config, context)
     fingerprint = config.schema_fingerprint
     if config.state_version == group[0].state_version:
         fingerprint = group[0].schema_fingerprint

@@ -15,9 +15,10 @@ import pyarrow as pa
 from lakestate.errors import RESTORE_OR_GO_BACK, CorruptionError
 from lakestate.protocol.metadata import TableConfig
 from lakestate.protocol.values import Epoch, FileRef
-from lakestate.tables.arrow.value_limits import VALUE_BYTES_MAX
 from lakestate.tables.context import TableContext
 from lakestate.tables.data_files import write_data_file
+from lakestate.tables.global_keyed.layer import Layer, has_a_key_twice, layer_of
+from lakestate.tables.global_keyed.packing import pack_bytes
 from lakestate.tables.global_keyed.value_codec import EntryCodec
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.parquet import decode_run
@@ -45,26 +46,9 @@ def newest_first(files: Sequence[FileRef]) -> tuple[FileRef, ...]:
     return tuple(sorted(unique, key=lambda file: (file.epoch, file.subtask_index), reverse=True))
 
 
-def entry_rows(keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.Table:
-    """Entries as rows, in the order they were written: the whole table is always read at once.
-
-    >>> entry_rows([b"b", b"a"], [b"1", None]).to_pylist()
-    [{'key': b'b', 'value': b'1'}, {'key': b'a', 'value': None}]
-    """
-    return pa.table([_chunk_items(keys), _chunk_items(values)], schema=SCHEMA)
-
-
-def _chunk_items(items: Sequence[bytes | None]) -> pa.ChunkedArray:
-    """An array in chunks, each small enough for Arrow's offsets."""
-    chunks, start, size = [], 0, 0
-    for place, item in enumerate(items):
-        length = 0 if item is None else len(item)
-        if size + length > VALUE_BYTES_MAX and place > start:
-            chunks.append(pa.array(items[start:place], pa.binary()))
-            start, size = place, 0
-        size += length
-    chunks.append(pa.array(items[start:], pa.binary()))
-    return pa.chunked_array(chunks, pa.binary())
+def entry_rows(keys: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.Table:
+    """Entries as rows, in the order they were written: the whole table is always read at once."""
+    return pa.table([keys, values], schema=SCHEMA)
 
 
 def write_entries(
@@ -81,20 +65,51 @@ def read_entries(
     files: Sequence[FileRef], config: TableConfig, context: TableContext
 ) -> Iterator[StoredEntries]:
     """The entries of files, in their order. All files are fetched in parallel."""
+    for rows, identity, shown in _read_rows(files, config, context):
+        yield parse_entries(rows, identity, shown)
+
+
+def read_layers(
+    files: Sequence[FileRef], config: TableConfig, codec: EntryCodec, context: TableContext
+) -> Iterator[Layer]:
+    """The entries of files as layers, in their order, with keys as they are encoded now.
+
+    Every key is decoded: one that is not a key would never be found, nor be missed.
+    """
+    for rows, identity, shown in _read_rows(files, config, context):
+        _check_columns(rows, identity, shown)
+        keys = rows.column("key")
+        stored = keys.to_pylist()
+        canonical = codec.canonical_keys(stored, shown)
+        if canonical != stored:
+            keys = pack_bytes(canonical)
+        layer = layer_of(keys, rows.column("value"))
+        if has_a_key_twice(layer):
+            raise _corrupt(identity, shown, "a key twice", "every key once")
+        yield layer
+
+
+def _read_rows(
+    files: Sequence[FileRef], config: TableConfig, context: TableContext
+) -> Iterator[tuple[pa.Table, CheckpointParquetMetadata, str]]:
     found = context.objects.read_many_verified([file.object_ref for file in files])
     for file, data in zip(files, found, strict=True):
         shown = context.objects.url_of(file.path)
         rows = decode_run(pa.py_buffer(data), shown, file.row_count)
         identity = CheckpointParquetMetadata.from_key_values(rows.schema.metadata, shown)
         identity.check(config, shown)
-        yield parse_entries(rows, identity, shown)
+        yield rows, identity, shown
+
+
+def _check_columns(rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> None:
+    if not rows.schema.remove_metadata().equals(SCHEMA):
+        found = ", ".join(f"{field.name} {field.type}" for field in rows.schema)
+        raise _corrupt(identity, shown, found, "key binary not null, value binary")
 
 
 def parse_entries(rows: pa.Table, identity: CheckpointParquetMetadata, shown: str) -> StoredEntries:
     """The entries of a file's rows, or CorruptionError if they are not such entries."""
-    if not rows.schema.remove_metadata().equals(SCHEMA):
-        found = ", ".join(f"{field.name} {field.type}" for field in rows.schema)
-        raise _corrupt(identity, shown, found, "key binary not null, value binary")
+    _check_columns(rows, identity, shown)
     keys = rows.column("key").to_pylist()
     if len(set(keys)) != len(keys):
         raise _corrupt(identity, shown, "a key twice", "every key once")
@@ -106,18 +121,19 @@ def live_entries(
 ) -> dict[Any, Any]:
     """The live entries of the files of all subtasks together. Hidden values are not decoded."""
     entries: dict[Any, Any] = {}
-    hidden: set[bytes] = set()
+    seen: set[Any] = set()
     for stored in read_entries(newest_first(files), config, context):
+        # Not by their bytes: an earlier version of the encoder may have chosen other forms.
+        keys = codec.decode_keys(stored.keys, stored.shown)
         live = [
             (key, value)
-            for key, value in zip(stored.keys, stored.values, strict=True)
-            if value is not None and key not in hidden
+            for key, value in zip(keys, stored.values, strict=True)
+            if value is not None and key not in seen
         ]
-        hidden.update(stored.keys)
-        keys = codec.decode_keys([key for key, _ in live], stored.shown)
-        raw = [value for _, value in live]
-        values = codec.decode_values(raw, keys, stored.state_version, stored.shown)
-        entries.update(zip(keys, values, strict=True))
+        seen.update(keys)
+        found, raw = [key for key, _ in live], [value for _, value in live]
+        values = codec.decode_values(raw, found, stored.state_version, stored.shown)
+        entries.update(zip(found, values, strict=True))
     return entries
 
 

@@ -36,6 +36,12 @@ _WITH_FIELDS = (
     described.NamedTupleType,
     described.TypedDictType,
 )
+_WITH_CLASS = (
+    described.StructType,
+    described.DataclassType,
+    described.NamedTupleType,
+    described.EnumType,
+)
 _UNTYPED = (
     described.AnyType,
     described.CustomType,
@@ -138,6 +144,8 @@ def _key_problem(info: described.Type) -> str | None:
     if isinstance(info, described.FrozenSetType) and _has_sets(info.item_type):
         # Elements are stored sorted, and `<` on sets is not a total order: processes would disagree.
         return "sets have no order among each other: inside a set use tuples, such as tuple[str, ...]"
+    if isinstance(info, _WITH_CLASS) and _has_own_equality(_plain_class(info.cls)):
+        return "equal keys must be stored alike: compare all fields, without a method __eq__"
     if isinstance(info, described.StructType):
         config = _plain_class(info.cls).__struct_config__
         return None if config.frozen and config.eq else "declare the struct with frozen=True"
@@ -150,6 +158,12 @@ def _key_problem(info: described.Type) -> str | None:
 
 def _has_sets(info: described.Type) -> bool:
     return any(isinstance(part, described.FrozenSetType) for part in _parts(info))
+
+
+def _has_own_equality(cls: Any) -> bool:
+    """Whether `==` is a method that somebody wrote. Those of dataclasses are compiled from text."""
+    code = getattr(cls.__eq__, "__code__", None)
+    return code is not None and code.co_filename != "<string>"
 
 
 def _dataclass_problem(cls: Any) -> str | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -16,12 +15,13 @@ from lakestate.protocol.metadata import Column, TableConfig, TableFiles
 from lakestate.protocol.table_types import GLOBAL_KEYED, TableType
 from lakestate.protocol.values import Epoch, FileRef, TaskInfo
 from lakestate.tables.context import TableContext
-from lakestate.tables.contract import CompactedFiles, Table
+from lakestate.tables.contract import CompactedFiles, Table, swap_in
 from lakestate.tables.description import describe_typed_table
 from lakestate.tables.global_keyed.checkpointer import GlobalKeyedCheckpointer
 from lakestate.tables.global_keyed.compaction import compact_entries, merge_entries
 from lakestate.tables.global_keyed.file_check import check_entry_file
 from lakestate.tables.global_keyed.files import newest_first, parse_entries
+from lakestate.tables.global_keyed.layer_cache import forget_entries
 from lakestate.tables.global_keyed.plain_values import plain_column
 from lakestate.tables.global_keyed.python_types import StoredType
 from lakestate.tables.global_keyed.value_codec import EntryCodec, value_types
@@ -137,7 +137,7 @@ class GlobalKeyedTable(Table):
     def compact_data(
         self, files: TableFiles, policy: CompactionPolicy, epoch: Epoch, context: TableContext
     ) -> CompactedFiles | None:
-        """Merge the files of all subtasks into one, without overwritten values and removed keys."""
+        """Merge files of all subtasks into one, without overwritten values."""
         codec = None if self._value is None else self._codec()
         return compact_entries(self.config, codec, files, policy, epoch, context)
 
@@ -145,16 +145,17 @@ class GlobalKeyedTable(Table):
     def apply_compacted_checkpoint(
         cls, files: TableFiles, compacted: CompactedFiles, task: TaskInfo
     ) -> TableFiles:
-        """The files of all subtasks with a merge in place of the oldest; unchanged if it is outdated.
+        """The files of all subtasks with a merge in the place of what it replaces; unchanged if outdated.
 
-        Every subtask gets the same files and merge, and so decides the same. If a file older than the
-        merge remained, removed keys would return from it.
+        Every subtask gets the same files and merge, and so decides the same. If older files remained
+        below a merge that has dropped the removed keys, these would return from them.
         """
-        kept = len(files.files) - len(compacted.replaced)
-        oldest = [file.path for file in files.files[max(kept, 0) :]]
-        if oldest != [file.path for file in compacted.replaced]:
-            return files
-        return replace(files, files=(*files.files[:kept], *compacted.merged))
+        is_oldest = _last_path(files.files) == _last_path(compacted.replaced)
+        return swap_in(files, compacted) if is_oldest or compacted.keeps_removals else files
+
+    def forget_files(self, files: Sequence[FileRef], context: TableContext) -> None:
+        """Remove the entries of these files from the host's cache."""
+        forget_entries(files, self.config, context)
 
     def check_file(self, file: FileRef, context: TableContext) -> None:
         """Raise if a file is not what its reference says."""
@@ -184,6 +185,10 @@ class GlobalKeyedTable(Table):
                 action="declare it with its types",
             )
         return self._key, self._value
+
+
+def _last_path(files: Sequence[FileRef]) -> str | None:
+    return files[-1].path if files else None
 
 
 def _state_version(version: int | None, value: Any, table: str) -> int:

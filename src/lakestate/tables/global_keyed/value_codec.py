@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from numbers import Number
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import RESTORE_OR_GO_BACK, CorruptionError, IncompatibleStateError, InvalidInputError
-from lakestate.tables.arrow.value_limits import VALUE_BYTES_MAX, too_long_error
+from lakestate.tables.arrow.value_limits import too_long_error
+from lakestate.tables.global_keyed.packing import TooLongError, pack_bytes, pack_plain
 from lakestate.tables.global_keyed.python_types import StoredType
 from lakestate.tables.migration.values import MigratableState, chain_of, migrate_value
 
@@ -26,6 +29,17 @@ _PLAIN: dict[Any, set[type]] = {str: {str}, int: {int}, float: {float, int}, boo
 _PLAIN_KEYS = (str, int, bool, bytes)
 # What msgspec raises for values it cannot store or that are not of the declared type.
 _NOT_STORABLE = (TypeError, ValueError, ArithmeticError, RecursionError)
+# A value of one of these classes equals no value of a class that is not derived from it.
+_EQUAL_TO_NO_OTHER = {str, bytes, type(None)}
+_NUMBERS = {bool, int, float}
+# The classes whose values may equal a value of a plain class, and can be converted to it.
+_EQUAL_CLASSES: dict[Any, Any] = {
+    str: str,
+    bytes: (bytes, memoryview),
+    int: Number,
+    float: Number,
+    bool: Number,
+}
 _EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
@@ -33,8 +47,8 @@ class EntryCodec:
     """Encodes and decodes the entries of one table.
 
     >>> codec = EntryCodec("ages", StoredType.of_key(str, "ages"), StoredType.of_value(int, "ages"), 1)
-    >>> codec.encode({"ada": 36})
-    ([b'\\xa3ada'], [b'$'])
+    >>> [column.to_pylist() for column in codec.encode(["ada"], [36])]
+    [[b'\\xa3ada'], [b'$']]
     """
 
     def __init__(self, table: str, key: StoredType, value: StoredType, version: int) -> None:
@@ -45,25 +59,52 @@ class EntryCodec:
         order: Any = "deterministic" if key.has_sets else None
         self._encode_key: Callable[[Any], bytes] = msgspec.msgpack.Encoder(order=order).encode
         self._encode_value: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+        self._plain_keys = _PLAIN[key.declared] if key.declared in _PLAIN_KEYS else set()
         self._decode_key = _decoder(key.declared)
         self._chain = value_types(value.declared, version)
         self._decode_value = {number: _decoder(type_) for number, type_ in self._chain.items()}
 
-    def encode(self, entries: Mapping[Any, Any]) -> tuple[list[bytes], list[bytes]]:
+    def encode(self, keys: Sequence[Any], values: Sequence[Any]) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
         """All keys and values, or an error that names the first key that cannot be stored."""
-        keys, values = list(entries), list(entries.values())
         try:
-            encoded = self._encode_keys(keys), self._encode_values(values)
+            return self._pack_keys(keys), self._pack_values(values, keys)
+        except InvalidInputError:
+            raise
         except _NOT_STORABLE as cause:
             raise self._first_refusal(keys, values) from cause
-        for role, items in zip(("key", "value"), encoded, strict=True):
-            longest = max(map(len, items), default=0)
-            if longest > VALUE_BYTES_MAX:
-                key = keys[next(place for place, item in enumerate(items) if len(item) == longest)]
-                raise too_long_error(
-                    f"table {self._table} cannot store a {role}", f"key {key!r:.200}", longest
-                )
-        return encoded
+
+    def find_bytes(self, key: Any) -> bytes | None:
+        """The bytes under which a key that equals this one is stored, if it is.
+
+        Empty if no key that can be stored equals this one. None if that is not known without comparing it
+        with all of them, as for a tuple that contains `numpy.int64(1)`.
+        """
+        if type(key) in self._plain_keys:
+            try:
+                return self._encode_key(key)
+            except _NOT_STORABLE:
+                return b""
+        try:
+            return self._encode_keys([key])[0]
+        except _NOT_STORABLE:
+            return self._find_equal_bytes(key)
+
+    def _find_equal_bytes(self, key: Any) -> bytes | None:
+        """As `find_bytes`, for a key of another class than is declared."""
+        if type(key) in _EQUAL_TO_NO_OTHER:
+            return b""
+        declared = self._key.declared
+        if declared not in _PLAIN:
+            return None
+        if not isinstance(key, _EQUAL_CLASSES[declared]):
+            return b"" if type(key) in _NUMBERS else None
+        try:
+            plain = declared(key)
+            if plain == key and hash(plain) == hash(key):
+                return self._encode_keys([plain])[0]
+        except _NOT_STORABLE:
+            pass
+        return b"" if type(key) in _NUMBERS else None
 
     def encode_removed_key(self, key: Any) -> bytes:
         """The bytes of a key to remove. Raises for a key that equals a stored one but has other bytes."""
@@ -77,6 +118,14 @@ class EntryCodec:
                 expected=self._key.text,
                 action="give the key as it was inserted; nothing was removed",
             ) from cause
+
+    def canonical_keys(self, keys: Sequence[bytes], shown: str) -> list[bytes]:
+        """Keys of a file as they are encoded now. CorruptionError if one is not of the declared type."""
+        decoded = self.decode_keys(keys, shown)
+        try:
+            return self._encode_canonical(decoded)
+        except _NOT_STORABLE as cause:
+            raise self._undecodable("key", self._key.text, shown, cause) from cause
 
     def decode_keys(self, keys: Sequence[bytes], shown: str) -> list[Any]:
         """The keys of a file."""
@@ -133,9 +182,40 @@ class EntryCodec:
         # The decoded key must equal the given one. NaN does not, and neither does another class.
         if decoded != list(keys):
             raise TypeError("it would be read back as another key")
-        if not self._key.has_several_forms:
-            return encoded
-        return [self._encode_key(canonical_key(key)) for key in decoded]
+        return self._encode_canonical(decoded) if self._key.has_several_forms else encoded
+
+    def _encode_canonical(self, keys: Sequence[Any]) -> list[bytes]:
+        if self._key.has_several_forms:
+            keys = [canonical_key(key) for key in keys]
+        return list(map(self._encode_key, keys))
+
+    def _pack_keys(self, keys: Sequence[Any]) -> pa.ChunkedArray:
+        declared = self._key.declared
+        if declared in _PLAIN_KEYS:
+            _check_classes(keys, _PLAIN[declared])
+            packed = pack_plain(keys, declared)
+            if packed is not None:
+                return packed
+        return self._pack("key", self._encode_keys(keys), keys)
+
+    def _pack_values(self, values: Sequence[Any], keys: Sequence[Any]) -> pa.ChunkedArray:
+        declared = self._value.declared
+        if declared in _PLAIN:
+            found = _check_classes(values, _PLAIN[declared])
+            packed = pack_plain(values, declared) if found == {declared} else None
+            if packed is not None:
+                return packed
+        return self._pack("value", self._encode_values(values), keys)
+
+    def _pack(self, role: str, items: list[bytes], keys: Sequence[Any]) -> pa.ChunkedArray:
+        try:
+            return pack_bytes(items)
+        except TooLongError as cause:
+            raise too_long_error(
+                f"table {self._table} cannot store a {role}",
+                f"key {keys[cause.place]!r:.200}",
+                cause.size_bytes,
+            ) from cause
 
     def _encode_values(self, values: Sequence[Any]) -> list[bytes]:
         encoded = list(map(self._encode_value, values))
@@ -215,11 +295,12 @@ def _decoder(declared: Any) -> Callable[[bytes], Any]:
     return msgspec.msgpack.Decoder(declared, strict=True).decode
 
 
-def _check_classes(items: Sequence[Any], allowed: set[type]) -> None:
+def _check_classes(items: Sequence[Any], allowed: set[type]) -> set[type]:
     # Exactly these classes: True is an int in Python but is stored differently.
-    found = set(map(type, items)) - allowed
-    if found:
-        raise TypeError(f"it is of class {', '.join(sorted(cls.__name__ for cls in found))}")
+    found = set(map(type, items))
+    if not found <= allowed:
+        raise TypeError(f"it is of class {', '.join(sorted(cls.__name__ for cls in found - allowed))}")
+    return found
 
 
 def _problem(encode: Callable[[Sequence[Any]], object], item: Any) -> str | None:

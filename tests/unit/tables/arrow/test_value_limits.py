@@ -14,8 +14,7 @@ import lakestate as ls
 from lakestate.errors import InvalidInputError
 from lakestate.tables.arrow import value_limits
 from lakestate.tables.arrow.schema import arrow_type
-from lakestate.tables.global_keyed import files as global_keyed_files
-from lakestate.tables.global_keyed import value_codec
+from lakestate.tables.global_keyed import packing
 from lakestate.tables.runs.parquet import encode_run, long_columns
 
 KEYED = ls.KeyedTable("t", key="k string", value="n bigint")
@@ -47,7 +46,7 @@ class TestKeysAndValues:
     def test_a_value_beyond_the_limit_is_refused_by_name_before_anything_is_stored(
         self, jobs: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for module in (value_limits, value_codec):
+        for module in (value_limits, packing):
             monkeypatch.setattr(module, "VALUE_BYTES_MAX", 1000)
         job = jobs([KEYED, ls.KeyedTable("v", key="k bigint", value="v binary"), global_table()])
         manager = job.managers[0]
@@ -108,13 +107,12 @@ class TestKeysAndValues:
     def test_entries_are_stored_in_chunks_that_arrow_can_count(
         self, jobs: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(global_keyed_files, "VALUE_BYTES_MAX", 1000)
+        monkeypatch.setattr(packing, "VALUE_BYTES_MAX", 1000)
         job = jobs([global_table()])
         view = job.managers[0].global_keyed("g")
         for number in range(10):
             view.insert(f"key {number}", bytes([number]) * 400)
-        rows = global_keyed_files.entry_rows([b"k"] * 10, [b"x" * 400] * 10)
-        assert rows.column("value").num_chunks == 5
+        assert packing.pack_bytes([b"x" * 400] * 10).num_chunks == 5
         job.checkpoint()
         job.restart()
         found = job.managers[0].global_keyed("g")

@@ -61,6 +61,7 @@ def test_entries_may_be_removed_while_iterating() -> None:
     assert view.get_all() == {}
 
 
+@pytest.mark.parametrize("host", ["no-cache", "new-hosts"], indirect=True)
 def test_inserting_reads_no_file() -> None:
     operator = operator_with({"a": 1})
     operator.overwrite(operator.files.files[0].path, b"damaged")

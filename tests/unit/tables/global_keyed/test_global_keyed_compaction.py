@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.support.jobs.replicated_operator import (
+    EAGER,
     TOTALS,
     ReplicatedOperator,
     operator_with,
@@ -96,13 +99,59 @@ def test_a_merge_in_which_nothing_is_left_stores_nothing() -> None:
     assert operator.files.files == ()
 
 
-def test_small_changes_do_not_rewrite_a_large_file() -> None:
+def test_small_changes_are_merged_with_each_other_and_not_with_a_large_file() -> None:
     operator = operator_with({f"key-{number}": number * 2654435761 % 2**32 for number in range(20_000)})
     for epoch in range(4):
         operator.views[0].insert("key-1", epoch)
+        operator.views[0].remove(f"key-{epoch + 2}")
         operator.checkpoint()
-    policy = CompactionPolicy(files_min=4, files_max=16, size_floor_bytes=1)
-    assert operator.compact(policy) is None
+    before = operator.views[0].get_all()
+    *small, large = operator.files.files
+    merge = operator.compact(CompactionPolicy(files_min=4, files_max=16, size_floor_bytes=1))
+    assert merge is not None
+    assert (merge.replaced, merge.keeps_removals) == (tuple(small), True)
+    assert [(file.epoch, file.row_count, file.removed_count) for file in merge.merged] == [(5, 5, 4)]
+    operator.restore(1)
+    assert operator.parts[0].files == (*merge.merged, large)
+    assert operator.views[0].get_all() == before
+
+
+def test_a_merge_that_keeps_removals_lies_between_older_and_newer_files() -> None:
+    operator = ReplicatedOperator(TOTALS, parallelism=3)
+    for epoch in range(4):
+        for index, view in enumerate(operator.views):
+            view.insert("all", 10 * epoch + index)
+            view.insert(f"{index}-{epoch}", epoch)
+            view.remove(f"{index}-{epoch - 1}")
+        operator.checkpoint()
+    *_, oldest = [operator.files.files[start : start + 3] for start in range(0, 12, 3)]
+    newer = operator.files.files[:9]
+    merge = TOTALS.compact_data(
+        TableFiles("totals", TOTALS.table_type, newer), EAGER, Epoch(5), operator.context(0, 1)
+    )
+    assert merge is not None
+    merge = replace(merge, keeps_removals=False)
+    task = operator.contexts[0].task
+    assert TOTALS.apply_compacted_checkpoint(operator.files, merge, task) == operator.files
+    kept = replace(merge, keeps_removals=True)
+    assert TOTALS.apply_compacted_checkpoint(operator.files, kept, task).files == (*merge.merged, *oldest)
+
+
+def test_what_is_merged_are_whole_epochs() -> None:
+    operator = ReplicatedOperator(TOTALS, parallelism=8)
+    everything = {}
+    for epoch, (subtask, entries) in enumerate([(0, 40_000), (3, 10_000), (0, 1), (0, 1)]):
+        for index, view in enumerate(operator.views):
+            for number in range(entries if index == subtask else 1):
+                everything[f"{index}-{epoch}-{number}"] = number * 2654435761 % 2**32
+                view.insert(f"{index}-{epoch}-{number}", number * 2654435761 % 2**32)
+        operator.checkpoint()
+    # Alone, the large file of epoch 2 and those of lower subtasks would not be picked.
+    merge = operator.compact(CompactionPolicy(files_min=5, files_max=50, size_floor_bytes=1))
+    assert merge is not None
+    assert merge.replaced == tuple(file for file in operator.files.files if file.epoch > 1)
+    operator.restore(3)
+    assert [view.get_all() for view in operator.views] == [everything] * 3
 
 
 def test_too_many_files_are_merged_whatever_their_sizes() -> None:

@@ -14,6 +14,9 @@ from tests.support.jobs.replicated_operator import (
 
 from lakestate.errors import CorruptionError
 
+# On the host that wrote a file, its cached copy is read, which is not damaged.
+pytestmark = pytest.mark.parametrize("host", ["no-cache", "new-hosts"], indirect=True)
+
 
 def damaged(operator: ReplicatedOperator, data: bytes) -> ReplicatedOperator:
     """The operator with other bytes in its newest file, checksum and all."""

@@ -88,6 +88,47 @@ class Unknown:
     pass
 
 
+@dataclass(frozen=True)
+class CaseBlind:
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CaseBlind) and self.name.lower() == other.name.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.name.lower())
+
+
+class BlindStruct(msgspec.Struct, frozen=True):
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BlindStruct)
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class BlindPoint(NamedTuple):
+    x: int
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class BlindColour(enum.Enum):
+    RED = "r"
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 1
+
+
 def stored_and_restored(table: GlobalKeyedTable, entries: dict[Any, Any]) -> dict[Any, Any]:
     operator = ReplicatedOperator(table)
     for key, value in entries.items():
@@ -156,7 +197,7 @@ def test_values_come_back_as_they_were(value: Any, examples: list[Any]) -> None:
     entries = dict(enumerate(examples))
     found = stored_and_restored(GlobalKeyedTable("t", key=int, value=value), entries)
     assert found == entries
-    assert [type(value) for value in found.values()] == [type(value) for value in entries.values()]
+    assert {key: type(found[key]) for key in found} == {key: type(entries[key]) for key in entries}
 
 
 def test_not_a_number_and_minus_zero_are_values() -> None:
@@ -231,7 +272,20 @@ def test_a_key_type_that_is_not_hashable_is_refused_with_the_tables_name(key: An
         GlobalKeyedTable("accounts", key=key, value=int)
 
 
-@pytest.mark.parametrize("key", [int | float, int | bool, Level | float, time, PartlyCompared])
+@pytest.mark.parametrize(
+    "key",
+    [
+        int | float,
+        int | bool,
+        Level | float,
+        time,
+        PartlyCompared,
+        CaseBlind,
+        BlindStruct,
+        tuple[BlindPoint, int],
+        BlindColour,
+    ],
+)
 def test_a_key_type_with_equal_keys_that_are_stored_differently_is_refused(key: Any) -> None:
     with pytest.raises(InvalidInputError, match="table accounts"):
         GlobalKeyedTable("accounts", key=key, value=int)
