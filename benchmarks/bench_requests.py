@@ -73,7 +73,8 @@ def costs(parallelism: int, counted: RequestCount) -> list[float]:
         # Each changed table is a write, and so is the metadata of each changed subtask.
         2 * 2 * parallelism + parallelism / 4 + CONSTANT_MAX,
         reads,
-        2 * parallelism + CONSTANT_MAX,
+        # To verify metadata, and to merge the files of the replicated table.
+        2 * parallelism + parallelism / 4 + CONSTANT_MAX,
         lists,
         counted.deletes / EPOCHS,
         counted.total / EPOCHS,
