@@ -3,6 +3,7 @@
 A file that a later epoch has finished is visible, and whole: it is taken out of the state. A file that is
 still open continues where the epoch left it: what later epochs added to it is not read, and its rows are
 written again. What was never finished since belongs to nobody, and the clean-up of the sink removes it.
+Copies of open files go at once: they hold rows that are given up. The next epoch makes new ones.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lakestate.protocol.metadata import (
 )
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.values import Epoch, TaskInfo
-from lakestate.repair.pre_commits import open_tokens, pre_commits_of
+from lakestate.repair.pre_commits import open_tokens, pre_commits_of, snapshot_paths
 from lakestate.sinks.files.destination import (
     LocalResumePoint,
     ResumePoint,
@@ -47,6 +48,8 @@ class OpenSince:
     """With the upload or hidden file that holds their bytes now."""
     lost: frozenset[str] = frozenset()
     """Files that were finished since, and can never be committed."""
+    copies: tuple[str, ...] = ()
+    """The paths of the copies of open files, with `snapshot_open_files`."""
 
     @classmethod
     def of(
@@ -67,7 +70,8 @@ class OpenSince:
             found = {path: token for path, token in found.items() if not _is_visible(sink, path)}
         parts = (part for manifest in not_committed for part in pre_commits_of(sink_id, manifest))
         finished = {file.path for part in parts for file in part.finished}
-        return cls(found, frozenset(path for path in finished if not _is_visible(sink, path)))
+        lost = frozenset(path for path in finished if not _is_visible(sink, path))
+        return cls(found, lost, snapshot_paths(sink_id, newest))
 
     def require_visible(self, file: OpenFile) -> str:
         """The path of a file that does not continue, if its rows are visible; otherwise CorruptionError."""
@@ -87,11 +91,14 @@ class OpenSince:
     def resumed(self, file: OpenFile) -> OpenFile:
         """The record with which a file continues: its bytes are in the upload or hidden file of today.
 
+        It has no copy: the one of the epoch is gone, and the one of today holds later rows.
+
         Of a local file that was copied since, the copy has the same bytes up to the position, and the file
         that it was copied from may be gone. An upload that was begun since is continued in a lane of its
         own: a late clean-up of the epochs that are given up would abort another one.
         """
         token = self.tokens[file.path]
+        file = msgspec.structs.replace(file, snapshot=None)
         match file.resume_point:
             case LocalResumePoint(temporary=known) if token and token != known:
                 point: ResumePoint = msgspec.structs.replace(file.resume_point, temporary=token)
@@ -126,6 +133,9 @@ class OpenFilesAgain:
         finished: list[str] = []
         for part in parts:
             index = part.subtask_index
+            # Any of them can say it: which subtask has a file is not the same in all epochs.
+            dropped = () if written else self.still_open.copies
+            part = PreCommit(part.fingerprint, subtask_index=index, dropped=dropped)
             written[index] = self._write_subtask(entries[index], part, finished)
         return written, finished
 
@@ -143,7 +153,7 @@ class OpenFilesAgain:
             (stored_open,) = objects.read_subtasks([changed])
             opened = stored_open.table(OPEN_FILES)
             stored = replace(stored, tables=_with_table(stored, opened))
-        again = PreCommit(part.fingerprint, (), references, part.subtask_index).encode()
+        again = msgspec.structs.replace(part, open=references).encode()
         metadata = renewed_metadata(stored, self.backend, self.claim, self.epoch, {PRE_COMMITS: again})
         ref = self.backend.write_operator_checkpoint_metadata(metadata)
         files = [file for table in metadata.tables for file in table.files]
@@ -177,7 +187,7 @@ class OpenFilesAgain:
             if resumed != record:
                 state.keep(resumed, state.writer_state(record))
                 is_changed = True
-            references.append(open_reference(resumed.path, resumed.resume_point))
+            references.append(open_reference(resumed.path, resumed.resume_point, None))
         if not is_changed:
             return tuple(references), None
         state.save()

@@ -21,3 +21,9 @@ def pre_commits_of(sink_id: str, manifest: Manifest) -> list[PreCommit]:
 def open_tokens(sink_id: str, manifest: Manifest) -> dict[str, str]:
     """The files that an epoch keeps open, with the upload or hidden file that holds their bytes."""
     return {each.path: each.token for part in pre_commits_of(sink_id, manifest) for each in part.open}
+
+
+def snapshot_paths(sink_id: str, manifest: Manifest) -> tuple[str, ...]:
+    """The copies of open files that an epoch refers to."""
+    parts = pre_commits_of(sink_id, manifest)
+    return tuple(each.snapshot for part in parts for each in part.open if each.snapshot)

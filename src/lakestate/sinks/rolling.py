@@ -31,6 +31,8 @@ class RollReason(Enum):
     """Rows have other columns now, or the table has another schema or partition spec."""
     RESCALE = "rescale"
     """After rescaling, the subtask has a newer file of the same partition."""
+    SNAPSHOT = "snapshot"
+    """A copy of the open file is wanted, and its uploaded parts can be read only when it is finished."""
     STOP = "stop"
     """All files are finished, because the job stops."""
 

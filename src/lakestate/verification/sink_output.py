@@ -28,6 +28,7 @@ from lakestate.sinks.files.pre_commit import (
     SmallObject,
 )
 from lakestate.sinks.files.sink import FileSink
+from lakestate.sinks.files.snapshots import STORE_FOLDER, Snapshot
 from lakestate.sinks.output_owner import OutputOwner, other_owners
 from lakestate.storage.store import ObjectStore, UploadId
 from lakestate.tables.manager import TableManager
@@ -38,6 +39,7 @@ _PART = "part of unfinished output"
 _UPLOAD = "unfinished upload"
 _HIDDEN = "hidden file"
 _OWNER = "owner of the output"
+_SNAPSHOT = "snapshot of an open file"
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,9 @@ class SinkOutput:
         yield from self._owner_findings()
         for record in self.open_files:
             yield from self._resume_point_findings(record.path, record.resume_point)
+            # A copy becomes visible with the commit of its epoch.
+            if record.snapshot is not None and self.is_committed:
+                yield from self._snapshot_findings(record.path, record.snapshot)
         finished = [file for pre_commit in self.pre_commits for file in pre_commit.finished]
         for file in () if self.is_committed else finished:
             yield from self._finished_findings(file)
@@ -106,7 +111,7 @@ class SinkOutput:
         fingerprint = sink_fingerprint(self.task.job_id, self.sink_id, self.task.state_id)
         used = {(record.path, _token(record.resume_point)) for record in self.open_files}
         for pre_commit in self.pre_commits:
-            used |= {(file.path, _token_of(file)) for file in pre_commit.finished}
+            used |= {(file.path, _token_of(file)) for file in (*pre_commit.finished, *pre_commit.snapshots)}
         for path, token, started_ms in self._unfinished_output():
             begun = epoch_begun(path, fingerprint)
             # A file without a full part has no upload yet; the next epoch may have started one.
@@ -116,13 +121,57 @@ class SinkOutput:
             is_dead = (begun if made is None else made.epoch) <= self.epoch
             status = DanglingStatus.DEAD if is_dead else DanglingStatus.IN_FLIGHT
             yield DanglingOutput(self._display_name(path), token, status, self.sink_id, started_ms)
+        yield from self._dangling_snapshots(fingerprint)
+
+    def _dangling_snapshots(self, fingerprint: str) -> Iterator[DanglingOutput]:
+        named = {record.snapshot.path for record in self.open_files if record.snapshot is not None}
+        named |= {copy.path for pre_commit in self.pre_commits for copy in pre_commit.snapshots}
+        for path in self._snapshot_paths():
+            begun = epoch_begun(path, fingerprint)
+            if begun is not None and path not in named:
+                status = DanglingStatus.DEAD if begun <= self.epoch else DanglingStatus.IN_FLIGHT
+                yield DanglingOutput(self._display_name(path), path, status, self.sink_id)
+
+    def _snapshot_paths(self) -> list[str]:
+        output = self.sink.output
+        if isinstance(output, LocalOutput):
+            return output.snapshots.paths()
+        return [info.path for info in output.list(f"{STORE_FOLDER}/")]
+
+    def _snapshot_findings(self, path: str, copy: Snapshot) -> Iterator[Finding]:
+        """A copy that cannot be read. The open file itself is not damaged by that."""
+        size, checksum = self._copy_as_found(copy)
+        consequence = f"rows of the open file {path} can be read only by Lakestate until it is written again"
+        if size != copy.size_bytes:
+            problem = Problem.MISSING if size is None else Problem.SIZE
+            detail, expected = "" if size is None else f"{size} bytes", f"{copy.size_bytes} bytes"
+        elif checksum != copy.crc32:
+            problem = Problem.CHECKSUM
+            detail, expected = f"CRC-32 {checksum or 0:08x}", f"CRC-32 {copy.crc32 or 0:08x}"
+        else:
+            return
+        yield Finding(
+            self._display_name(copy.path), _SNAPSHOT, problem, detail, expected, consequence=consequence
+        )
+
+    def _copy_as_found(self, copy: Snapshot) -> tuple[int | None, int | None]:
+        """The size of a copy, and its checksum if it is a local file; None for what is missing."""
+        output = self.sink.output
+        if isinstance(output, LocalOutput):
+            snapshots = output.snapshots
+            return snapshots.size_bytes(copy.path), snapshots.checksum(copy.path, copy.size_bytes)
+        try:
+            return output.head(copy.path).size_bytes, None
+        except NotFoundError:
+            return None, None
 
     def _unfinished_output(self) -> Iterator[tuple[str, str, int | None]]:
         output = self.sink.output
         if isinstance(output, LocalOutput):
             known = {_token(record.resume_point): record.path for record in self.open_files}
             for pre_commit in self.pre_commits:
-                known |= {_token_of(file): file.path for file in pre_commit.finished}
+                files = (*pre_commit.finished, *pre_commit.snapshots)
+                known |= {_token_of(file): file.path for file in files}
             yield from ((known.get(name, name), name, None) for name in output.hidden_files())
             return
         for found in output.uploads.list_dangling():

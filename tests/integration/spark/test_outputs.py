@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +159,24 @@ def test_spark_sees_committed_rows_only(
         found.append((moment, "recursive", numbers(everywhere.load(str(tmp_path)))))
         expected.append((moment, "recursive", rows))
     assert found == expected
+
+
+@PARTITIONS
+def test_spark_opens_the_copy_of_an_open_file_by_its_path_and_only_so(
+    spark: SparkSession, tmp_path: Path, partition_by: Sequence[str]
+) -> None:
+    sink = replace(open_sink(f"file://{tmp_path}", {}, "parquet", partition_by), snapshot_open_files=True)
+    job = SinkJob(lambda: sink, numbered_rows(20), parallelism=1)
+    job.run_epoch(finish_files=True)
+    job.run_epoch()
+    copies = [str(path) for path in (tmp_path / ".lakestate/snapshots").rglob("_snapshot=*")]
+    everywhere = spark.read.option("recursiveFileLookup", True)
+    visible = expected_rows(job.rows, 1, 1)
+    assert {
+        "copies": sorted(row for path in copies for row in numbers(spark.read.parquet(path))),
+        "directory": numbers(spark.read.parquet(str(tmp_path))),
+        "recursive": numbers(everywhere.parquet(str(tmp_path))),
+    } == {"copies": job.rows(2, 0)["row"].to_pylist(), "directory": visible, "recursive": visible}
 
 
 def numbers(rows: DataFrame) -> list[int]:

@@ -49,6 +49,19 @@ class CrashingOutput(LocalOutput):
         self._steps = steps
         self.files: list[CrashingFile] = []
 
+    def copy_to(self, source: HiddenFile, temporary: str) -> HiddenFile:
+        copy_to = super().copy_to
+
+        def torn() -> None:
+            half = HiddenFile(source.path, source.descriptor, source.position // 2, source.crc32)
+            copy_to(half, temporary).close()
+
+        return self._crashing(self._steps.do("copy", lambda: copy_to(source, temporary), torn))
+
+    def publish_snapshot(self, temporary: str, path: str, size_bytes: int) -> None:
+        publish = super().publish_snapshot
+        self._steps.do("publish snapshot", lambda: publish(temporary, path, size_bytes))
+
     def create(self, temporary: str) -> HiddenFile:
         create = super().create
         return self._crashing(self._steps.do("create", lambda: create(temporary)))

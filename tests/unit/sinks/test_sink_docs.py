@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.support.repository import ROOT
 from tests.support.sinks.event_job import EventJob, rows_of
+from tests.support.sinks.sink_job import SinkJob, numbered_rows
 
 from lakestate.observability.file_events import FileEvent
 from lakestate.observability.listeners import tell_files
@@ -42,6 +43,22 @@ def test_the_listener_that_the_page_shows_knows_what_readers_see(tmp_path: Path)
         job.stop()
     tell_files([names["visible"]], job.told)
     assert names["visible"].rows == {file.name: 2 for file in tmp_path.glob("*.parquet")}
+
+
+def test_the_query_that_the_page_shows_reads_every_row_once(tmp_path: Path) -> None:
+    section = PAGE.read_text().split("## Read files that are open\n")[1].split("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    settings = {"partition_by": ["country"], "roll": Roll(interval=None), "snapshot_open_files": True}
+    job = SinkJob(lambda: ParquetSink(f"file://{tmp_path}", **settings), numbered_rows(40))
+    job.run_epoch(finish_files=True)
+    job.run_epoch()
+    for _ in range(2):
+        job.run_epoch()
+        names: dict[str, Any] = {}
+        exec(code.replace("/data/out", str(tmp_path)), names)
+        subtasks = [(epoch, subtask) for epoch in range(1, job.published.epoch + 1) for subtask in range(2)]
+        expected = [row for each in subtasks for row in job.rows(*each).to_pylist()]
+        assert sorted(names["rows"]) == sorted((row["row"], row["country"]) for row in expected)
 
 
 def test_the_page_names_every_field_and_reason_of_an_event() -> None:

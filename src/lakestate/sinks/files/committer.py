@@ -6,20 +6,24 @@ later. File names are never used twice, so a repeated step finds that it is done
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import assert_never
 
-from lakestate.errors import CorruptionError, OutcomeUnknownError
+from lakestate.errors import CorruptionError, NotFoundError, OutcomeUnknownError
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.files.lanes import LANES_FOLDER, LaneNames, lane_folder, lane_of
 from lakestate.sinks.files.local.attempts import MadeBy, is_dead_after_claim, is_dead_after_epoch
 from lakestate.sinks.files.local.output import LocalOutput
-from lakestate.sinks.files.names import epoch_begun, sink_fingerprint
+from lakestate.sinks.files.names import epoch_begun, hidden_name, sink_fingerprint
 from lakestate.sinks.files.pre_commit import CompletedUpload, FilePreCommit, LocalFile, PreCommit, SmallObject
+from lakestate.sinks.files.snapshots import STORE_FOLDER, require_snapshot_path
 from lakestate.sinks.sink import EarlierAttempts
 from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.store import ObjectInfo, ObjectStore
+
+_log = logging.getLogger("lakestate.files")
 
 ATTEMPTS_MAX = 3
 """After this many lost answers the caller has to try again later."""
@@ -36,6 +40,9 @@ class FileCommitter:
         """Make every file visible that the epoch finished."""
         decoded = [PreCommit.decode(data) for data in pre_commits]
         map_in_parallel(self._make_visible, [file for each in decoded for file in each.finished])
+        # In this order: a row that is committed can always be read from one place or another.
+        map_in_parallel(self._show_snapshot, [copy for each in decoded for copy in each.snapshots])
+        self._remove_snapshots([path for each in decoded for path in each.dropped])
         if self._local is not None:
             _remove_replaced(self._local, permit.epoch, decoded)
 
@@ -48,6 +55,37 @@ class FileCommitter:
                 _clear_store(self._store, fingerprint, epoch, live)
             if self._local is not None:
                 _clear_directory(self._local, fingerprint, epoch, live)
+            named = _snapshot_paths(decoded)
+            self._remove_snapshots(
+                [
+                    path
+                    for path in self._snapshots()
+                    if path not in named and _is_dead(path, fingerprint, epoch)
+                ]
+            )
+
+    def _snapshots(self) -> list[str]:
+        if self._local is not None:
+            return self._local.snapshots.paths()
+        return [] if self._store is None else [info.path for info in self._store.list(f"{STORE_FOLDER}/")]
+
+    def _show_snapshot(self, copy: FilePreCommit) -> None:
+        """Make the copy of an open file visible. If it is gone, the file is not, and the epoch counts."""
+        try:
+            if self._local is not None and isinstance(copy.content, LocalFile):
+                self._local.publish_snapshot(copy.content.temporary, copy.path, copy.size_bytes)
+            else:
+                require_snapshot_path(copy.path)
+                self._make_visible(copy)
+        except NotFoundError as error:
+            _log.warning("there is no copy of an open file in this epoch: %s", error)
+
+    def _remove_snapshots(self, paths: Sequence[str]) -> None:
+        if self._local is not None:
+            for path in paths:
+                self._local.snapshots.remove(path)
+        if self._store is not None and paths:
+            self._store.delete_many([require_snapshot_path(path) for path in paths])
 
     def _make_visible(self, file: FilePreCommit) -> None:
         match file.content:
@@ -110,7 +148,7 @@ def _check_size(file: FilePreCommit, found: ObjectInfo) -> None:
 def _live_names(pre_commits: Sequence[PreCommit]) -> list[tuple[str, str]]:
     """What the epoch refers to: the path of each file with its upload or hidden file."""
     found = [(each.path, each.token) for pre_commit in pre_commits for each in pre_commit.open]
-    for file in (file for pre_commit in pre_commits for file in pre_commit.finished):
+    for file in (file for each in pre_commits for file in (*each.finished, *each.snapshots)):
         match file.content:
             case CompletedUpload(token=name) | LocalFile(temporary=name):
                 found.append((file.path, name))
@@ -119,6 +157,12 @@ def _live_names(pre_commits: Sequence[PreCommit]) -> list[tuple[str, str]]:
             case _:
                 assert_never(file.content)
     return found
+
+
+def _snapshot_paths(pre_commits: Sequence[PreCommit]) -> set[str]:
+    """The copies of open files that the epoch refers to."""
+    made = {copy.path for pre_commit in pre_commits for copy in pre_commit.snapshots}
+    return made | {each.snapshot for pre_commit in pre_commits for each in pre_commit.open}
 
 
 def _is_dead(name: str, fingerprint: str, epoch: Epoch) -> bool:
@@ -159,16 +203,22 @@ def _remove_replaced(output: LocalOutput, epoch: Epoch, pre_commits: Sequence[Pr
     """Remove what the epoch's copies are copies of, and the copies of attempts that failed.
 
     Each is as large as the file, and an attempt may fail in every epoch: that cannot wait for clean-up.
-    An attempt makes a copy only if another one failed, so usually there is nothing to do.
+    An attempt copies a file only if another one failed, so usually there is nothing to do. With
+    snapshots there is a copy in every epoch.
     """
-    for pre_commit in pre_commits:
-        named = {temporary for _, temporary in _live_names([pre_commit])}
-        made = [MadeBy.of(temporary, pre_commit.fingerprint) for temporary in named]
-        copied = {each.file for each in made if each is not None and each.is_copy and each.epoch == epoch}
-        for temporary in output.hidden_files() if copied else ():
-            found = MadeBy.of(temporary, pre_commit.fingerprint)
-            if found is not None and found.file in copied and found.epoch <= epoch and temporary not in named:
-                output.remove(temporary)
+    named = {temporary for _, temporary in _live_names(pre_commits)}
+    copied = {name for pre_commit in pre_commits for name in _copied_files(pre_commit, epoch)}
+    for temporary in output.hidden_files() if copied else ():
+        made = [MadeBy.of(temporary, each) for each in {each.fingerprint for each in pre_commits}]
+        found = next((each for each in made if each is not None), None)
+        if found is not None and found.file in copied and found.epoch <= epoch and temporary not in named:
+            output.remove(temporary)
+
+
+def _copied_files(pre_commit: PreCommit, epoch: Epoch) -> set[str]:
+    made = [MadeBy.of(name, pre_commit.fingerprint) for _, name in _live_names([pre_commit])]
+    copied = {each.file for each in made if each is not None and each.is_copy and each.epoch == epoch}
+    return copied | {hidden_name(copy.path) for copy in pre_commit.snapshots}
 
 
 def clear_earlier_attempts(output: LocalOutput, earlier: EarlierAttempts) -> None:

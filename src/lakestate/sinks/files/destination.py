@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
 from lakestate.sinks.files.lanes import LaneNames
 from lakestate.sinks.files.pre_commit import FilePreCommit, OpenReference, Part
+from lakestate.sinks.files.snapshots import Snapshot
 from lakestate.sinks.formats.format import BatchBufferingWriter, FileFormat
 from lakestate.sinks.formats.statistics import FileStatistics
 from lakestate.sinks.formats.writer_state import WriterState
@@ -42,7 +43,7 @@ class LocalResumePoint(msgspec.Struct, frozen=True, tag="local"):
 ResumePoint = UploadResumePoint | LocalResumePoint
 
 
-def open_reference(path: str, resume_point: ResumePoint) -> OpenReference:
+def open_reference(path: str, resume_point: ResumePoint, snapshot: Snapshot | None) -> OpenReference:
     """What clean-up must keep for this file.
 
     A file of which no part is stored yet has no token; the next epoch may begin its upload.
@@ -50,6 +51,7 @@ def open_reference(path: str, resume_point: ResumePoint) -> OpenReference:
     return OpenReference(
         path,
         resume_point.temporary if isinstance(resume_point, LocalResumePoint) else resume_point.token or "",
+        "" if snapshot is None else snapshot.path,
     )
 
 
@@ -70,6 +72,8 @@ class CurrentFileRecovery(msgspec.Struct, frozen=True):
 
     resume_point: ResumePoint
     state: WriterState
+    snapshot: Snapshot | None = None
+    """The complete copy that goes with it, if there is one."""
 
 
 def require_all_taken(path: str, state: WriterState, taken_bytes: int) -> None:
@@ -128,6 +132,14 @@ class FileWriter(Protocol):
 
     def checkpoint(self) -> CurrentFileRecovery:
         """Wait until everything that was sent is durable; returns how to continue."""
+        ...
+
+    def can_snapshot(self) -> bool:
+        """Whether a complete copy can be made of the file while it is open."""
+        ...
+
+    def snapshot(self) -> FilePreCommit:
+        """After a checkpoint: make a complete copy of the file; returns how to make that visible."""
         ...
 
     def finish(self) -> None:

@@ -19,7 +19,7 @@ from lakestate.errors import InvalidInputError
 from lakestate.protocol.values import EPOCH_MAX, Epoch, TaskInfo
 from lakestate.tables.hashing.routing import routing_keys
 
-_ORIGIN = re.compile(r".*-([0-9a-f]{12}-[0-9]{10}-[0-9]{5})-")
+_ORIGIN = re.compile(r".*[-=]([0-9a-f]{12}-[0-9]{10}-[0-9]{5})-")
 _HIDDEN = "_open-"
 _AFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -100,7 +100,7 @@ def epoch_begun(name: str, fingerprint: str) -> Epoch | None:
     >>> epoch_begun("country=DE/part-0123456789ab-0000000007-00003-f00.parquet", "0123456789ab")
     Epoch(7)
     """
-    found = re.search(rf"(?:^|[-/]){re.escape(fingerprint)}-([0-9]{{10}})-[0-9]{{5}}-[^/]*$", name)
+    found = re.search(rf"(?:^|[-/=]){re.escape(fingerprint)}-([0-9]{{10}})-[0-9]{{5}}-[^/]*$", name)
     number = 0 if found is None else int(found[1])
     return Epoch(number) if 1 <= number <= EPOCH_MAX else None
 

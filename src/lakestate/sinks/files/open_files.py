@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
 from lakestate.sinks.files.destination import ResumePoint
+from lakestate.sinks.files.snapshots import Snapshot
 from lakestate.sinks.formats.writer_state import Piece, PieceKind, WriterState
 from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.keyed.view import KeyedView
@@ -64,6 +65,8 @@ class OpenFile(msgspec.Struct, frozen=True):
     encoded_row_bytes: int
     next_piece: int
     pieces: tuple[StoredPiece, ...]
+    snapshot: Snapshot | None = None
+    """The complete copy of the file, with `snapshot_open_files`."""
 
 
 class OpenFiles:

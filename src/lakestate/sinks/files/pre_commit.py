@@ -80,13 +80,15 @@ class OpenReference(msgspec.Struct, frozen=True, array_like=True):
 
     path: str
     token: str
+    snapshot: str = ""
+    """The path of the copy of the file; empty if it has none."""
 
 
 class PreCommit(msgspec.Struct, frozen=True):
     """One subtask's part of an epoch.
 
     >>> PreCommit.decode(PreCommit("0123456789ab").encode())
-    PreCommit(fingerprint='0123456789ab', finished=(), open=(), subtask_index=0)
+    PreCommit(fingerprint='0123456789ab', finished=(), open=(), subtask_index=0, snapshots=(), dropped=())
     """
 
     fingerprint: str = msgspec.field(name="tag")
@@ -94,6 +96,10 @@ class PreCommit(msgspec.Struct, frozen=True):
     finished: tuple[FilePreCommit, ...] = ()
     open: tuple[OpenReference, ...] = ()
     subtask_index: int = msgspec.field(default=0, name="subtask")
+    snapshots: tuple[FilePreCommit, ...] = ()
+    """Copies of open files that this epoch made."""
+    dropped: tuple[str, ...] = ()
+    """The paths of earlier copies that are replaced, or whose files are finished."""
 
     def encode(self) -> bytes:
         """The bytes for the manifest."""

@@ -10,7 +10,7 @@ from lakestate.config import RetryPolicy, size_bytes
 from lakestate.errors import InvalidInputError
 from lakestate.sinks.files.names import FileNaming
 from lakestate.sinks.rolling import Roll
-from lakestate.sinks.text_options import option, parse_number, parse_size
+from lakestate.sinks.text_options import option, parse_flag, parse_number, parse_size
 
 PART_BYTES_DEFAULT = "8 MiB"
 
@@ -31,6 +31,8 @@ class FileSinkSettings:
     part_bytes: int | str = field(default=PART_BYTES_DEFAULT, metadata=option("partSize", parse_size))
     upload_threads: int = field(default=4, metadata=option("uploadThreads", parse_number))
     """Parts that a subtask puts at the same time; with 0 none is put in the background."""
+    snapshot_open_files: bool = field(default=False, metadata=option("snapshotOpenFiles", parse_flag))
+    """Leave with each checkpoint a complete copy of every open file that it changed."""
 
     def __post_init__(self) -> None:
         FileNaming(self.prefix, self.suffix)

@@ -29,6 +29,7 @@ from lakestate.sinks.files.open_files import open_files_table
 from lakestate.sinks.files.owner_marks import claim_output, owner_marks
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.files.settings import FileSinkSettings
+from lakestate.sinks.files.snapshots import LOCAL_FOLDER, STORE_FOLDER, SnapshotNaming
 from lakestate.sinks.files.uploads import UploadDestinations
 from lakestate.sinks.files.writer import PRE_COMMITS, FileSinkWriter
 from lakestate.sinks.formats.format import FileFormat
@@ -102,6 +103,18 @@ class FileSink(FileSinkSettings, Sink):
         if not len(rows):
             raise InvalidInputError("no column is left to write", object_name=self.url, found=schema.names)
         self.file_format.check(rows)
+        if self.snapshot_open_files:
+            self._check_snapshots(rows)
+
+    def _check_snapshots(self, rows: pa.Schema) -> None:
+        writer = self.file_format.open_writer(rows, None)
+        if not hasattr(writer, "trailing_bytes_for_checkpoint"):
+            raise InvalidInputError(
+                "the format cannot make a complete copy of a file that is open",
+                object_name=self.url,
+                found=f"{type(writer).__name__} without trailing_bytes_for_checkpoint",
+                action="add that method to the writer, or leave out snapshot_open_files",
+            )
 
     def writer(self, context: SinkContext) -> SinkWriter:
         """The writer of one subtask for one epoch."""
@@ -169,11 +182,18 @@ class FileSink(FileSinkSettings, Sink):
             dropped.add(event_time)
         return without_columns(schema, dropped)
 
-    def destinations(self, attempt: Attempt) -> Destinations:
-        """Where one attempt's bytes go."""
+    def destinations(self, attempt: Attempt, snapshots: SnapshotNaming | None = None) -> Destinations:
+        """Where one attempt's bytes go, and copies of its open files if they are wanted."""
         if self._local_output is not None:
-            return LocalDestinations(self._local_output, attempt)
-        return UploadDestinations(self.store, size_bytes(self.part_bytes), self.upload_threads)
+            return LocalDestinations(self._local_output, attempt, snapshots)
+        return UploadDestinations(self.store, size_bytes(self.part_bytes), self.upload_threads, snapshots)
+
+    def snapshot_naming(self, fingerprint: str, epoch: Epoch, subtask_index: int) -> SnapshotNaming | None:
+        """How copies of open files are named; None if none are wanted."""
+        if not self.snapshot_open_files:
+            return None
+        folder = LOCAL_FOLDER if self.is_local else STORE_FOLDER
+        return SnapshotNaming(folder, fingerprint, epoch, subtask_index)
 
     @cached_property
     def store(self) -> ObjectStore:

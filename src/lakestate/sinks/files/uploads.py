@@ -27,6 +27,8 @@ from lakestate.sinks.files.destination import (
 )
 from lakestate.sinks.files.lanes import LANES_FOR_ROWS, LaneNames, claim_lane, lane_numbers
 from lakestate.sinks.files.pre_commit import CompletedUpload, Content, FilePreCommit, Part, SmallObject
+from lakestate.sinks.files.snapshot_upload import SnapshotUpload, can_copy
+from lakestate.sinks.files.snapshots import Snapshot, SnapshotNaming
 from lakestate.sinks.formats.format import BatchBufferingWriter
 from lakestate.sinks.formats.statistics import FileStatistics
 from lakestate.storage.store import ObjectStore, UploadedPart, UploadId
@@ -72,15 +74,19 @@ class PartPool:
 class UploadDestinations:
     """The uploads of one subtask in one epoch."""
 
-    def __init__(self, store: ObjectStore, part_bytes: int, threads: int) -> None:
+    def __init__(
+        self, store: ObjectStore, part_bytes: int, threads: int, snapshots: SnapshotNaming | None = None
+    ) -> None:
         self.store = store
         self.part_bytes = max(part_bytes, store.uploads.part_bytes_min)
         self.pool = PartPool(threads)
         self._inline_bytes_left = INLINE_TOTAL_BYTES_MAX
+        self._snapshots = snapshots
 
     def begin(self, path: str, encoding: FileEncoding) -> FileWriter:
         """A new file. Nothing is stored before its first part is full."""
         upload = FileUpload(self, path, UploadResumePoint(lane_names=LaneNames.NEUTRAL), begun_here=True)
+        self._attach_copy(upload, None)
         return UploadWriter(upload, encoding.open_writer())
 
     def resume(self, path: str, recovery: CurrentFileRecovery, encoding: FileEncoding) -> FileWriter:
@@ -89,7 +95,13 @@ class UploadDestinations:
         if isinstance(resume_point, LocalResumePoint):
             raise moved_output_error(path, resume_point, self.store.url)
         upload = FileUpload(self, path, resume_point, begun_here=resume_point.token is None)
+        self._attach_copy(upload, recovery.snapshot)
         return UploadWriter(upload, encoding.open_writer(recovery.state))
+
+    def _attach_copy(self, upload: FileUpload, previous: Snapshot | None) -> None:
+        if self._snapshots is not None and can_copy(self.store, previous, upload.size_bytes):
+            path = self._snapshots.path(upload.path)
+            upload.copy = SnapshotUpload(self, path, previous, upload.size_bytes)
 
     def may_inline(self, size_bytes: int) -> bool:
         """Whether a file may travel in the manifest; if so its bytes are counted."""
@@ -120,6 +132,8 @@ class FileUpload:
         self._numbers = iter(lane_numbers(0) if begun_here else ())
         self._size = sum(part.size_bytes for part in resume_point.parts)
         self._inline: bytes | None = None
+        self.copy: SnapshotUpload | None = None
+        """Takes the same bytes, if a copy is wanted and can be made."""
 
     @property
     def size_bytes(self) -> int:
@@ -133,6 +147,7 @@ class FileUpload:
 
     def accept_all(self, writer: BatchBufferingWriter) -> None:
         """Put the rest: full parts and a last one, or nothing if the file can travel in the manifest."""
+        self._discard_copy()
         if self._upload is None and self._uploads.may_inline(writer.buffered_bytes):
             self._inline = writer.split_to(writer.buffered_bytes)
             self._size += len(self._inline)
@@ -163,6 +178,13 @@ class FileUpload:
         """Parts in flight finish on their own; nothing refers to them."""
         for future in self._pending:
             future.cancel()
+        if self.copy is not None:
+            self.copy.cancel()
+
+    def _discard_copy(self) -> None:
+        copy, self.copy = self.copy, None
+        if copy is not None:
+            copy.discard()
 
     def _put(self, data: bytes) -> None:
         self._raise_failed()
@@ -172,6 +194,8 @@ class FileUpload:
             upload = self._upload = self._uploads.store.uploads.start(self.path)
         put_part = self._uploads.store.uploads.put_part
         self._size += len(data)
+        if self.copy is not None:
+            self.copy.add(data)
         self._pending.append(self._uploads.pool.submit(lambda: put_part(upload, number, data)))
 
     def _next_number(self) -> int:
@@ -228,6 +252,15 @@ class UploadWriter:
         state = self._writer.checkpoint()
         require_all_taken(self._upload.path, state, self._upload.size_bytes)
         return CurrentFileRecovery(resume_point, state)
+
+    def can_snapshot(self) -> bool:
+        """Whether what is put already can be read."""
+        return self._upload.copy is not None
+
+    def snapshot(self) -> FilePreCommit:
+        """A complete copy: what is put, and the bytes that would end the file now."""
+        assert self._upload.copy is not None, "a file of which no copy can be made is finished"
+        return self._upload.copy.finish(*self._writer.trailing_bytes_for_checkpoint())
 
     def finish(self) -> None:
         """End the file and put the rest of it."""

@@ -21,7 +21,7 @@ from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import OpenReference, PreCommit
 from lakestate.sinks.formats.row_schema import check_values
 from lakestate.sinks.rolling import FileAge, RollReason, representative_timestamp
-from lakestate.storage.object_path import PART_BYTES_MAX, PATH_BYTES_MAX, require_key
+from lakestate.storage.object_path import PART_BYTES_MAX, PATH_BYTES_MAX, RESERVED, require_key
 from lakestate.tables.arrow.conform import conform_batch
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class FileSinkWriter:
         self._fingerprint = sink_fingerprint(task.job_id, context.sink_id or task.operator_id, task.state_id)
         self._log = FileLog(context, self._fingerprint)
         self._destinations = sink.destinations(
-            Attempt(context.epoch, task.generation, context.ambient.new_id())
+            Attempt(context.epoch, task.generation, context.ambient.new_id()),
+            sink.snapshot_naming(self._fingerprint, context.epoch, task.subtask_index),
         )
         self._state = OpenFiles(context.tables.keyed(OPEN_FILES))
         self._idle: dict[str, OpenFile] = {}
@@ -73,18 +74,28 @@ class FileSinkWriter:
         self._roll_due(finish_files)
         for file in self._active.values():
             file.begin_checkpoint()
-        kept = [file.checkpoint() for file in self._active.values()]
+        wanted = self._sink.snapshot_open_files
+        kept = [file.checkpoint(with_snapshot=wanted) for file in self._active.values()]
         pre_commits = tuple(file.pre_commit() for file in self._finished)
         self._log.finished(pre_commits)
         self._destinations.close()
-        for record, state in kept:
-            self._state.keep(record, state)
+        for each in kept:
+            self._state.keep(each.record, each.state)
         for file in self._finished:
             self._state.forget(file.identity.file_id)
         self._state.save()
-        still_open = [*(record for record, _ in kept), *self._idle.values()]
-        index = self._context.task.subtask_index
-        self._hand_over(PreCommit(self._fingerprint, pre_commits, tuple(_references(still_open)), index))
+        still_open = [*(each.record for each in kept), *self._idle.values()]
+        touched = (*self._active.values(), *self._finished)
+        self._hand_over(
+            PreCommit(
+                fingerprint=self._fingerprint,
+                finished=pre_commits,
+                open=tuple(_references(still_open)),
+                subtask_index=self._context.task.subtask_index,
+                snapshots=tuple(each.copy for each in kept if each.copy is not None),
+                dropped=tuple(file.snapshot.path for file in touched if file.snapshot is not None),
+            )
+        )
 
     def abandon(self) -> None:
         """Close files and end threads."""
@@ -135,7 +146,12 @@ class FileSinkWriter:
     def _output_path(self, partition: str, name: str) -> str:
         """The path, if a file can have it. At the commit it would be too late to refuse it."""
         path = f"{partition}/{name}" if partition else name
+        naming = self._sink.snapshot_naming(
+            self._fingerprint, self._context.epoch, self._context.task.subtask_index
+        )
         try:
+            if naming is not None:
+                require_key(self._sink.url, naming.path(path).removeprefix(f"{RESERVED}/"))
             return require_key(self._sink.url, path)
         except InvalidInputError as cause:
             if not partition:
@@ -143,9 +159,11 @@ class FileSinkWriter:
             raise _unnameable_partition_error(partition, cause) from cause
 
     def _resume_file(self, record: OpenFile) -> ActiveFile:
-        recovery = CurrentFileRecovery(record.resume_point, self._state.writer_state(record))
+        state = self._state.writer_state(record)
+        recovery = CurrentFileRecovery(record.resume_point, state, record.snapshot)
         writer = self._destinations.resume(record.path, recovery, self._encoding)
-        return ActiveFile(FileIdentity.of(record), writer, record.written_ms, record.row_count)
+        identity = FileIdentity.of(record)
+        return ActiveFile(identity, writer, record.written_ms, record.row_count, record.snapshot)
 
     def _roll_due(self, finish_files: bool) -> None:
         for record, replaced in self._replaced:
@@ -158,6 +176,17 @@ class FileSinkWriter:
             reason = self._sink.roll.reason_now(age, now_ms, watermark_us)
             if finish_files or reason is not None:
                 self._roll(partition, reason or RollReason.STOP)
+        if self._sink.snapshot_open_files:
+            self._prepare_snapshots()
+
+    def _prepare_snapshots(self) -> None:
+        """Open files that have no copy yet, and finish those of which none can be made."""
+        for partition, record in [*self._idle.items()]:
+            if record.snapshot is None:
+                self._active[partition] = self._resume_file(self._idle.pop(partition))
+        for partition, file in [*self._active.items()]:
+            if not file.can_snapshot:
+                self._roll(partition, RollReason.SNAPSHOT)
 
     def _roll_oldest(self) -> None:
         opened = {partition: record.opened_ms for partition, record in self._idle.items()}
@@ -225,4 +254,4 @@ def _age(record: OpenFile) -> FileAge:
 
 
 def _references(records: list[OpenFile]) -> Iterator[OpenReference]:
-    return (open_reference(record.path, record.resume_point) for record in records)
+    return (open_reference(record.path, record.resume_point, record.snapshot) for record in records)

@@ -21,6 +21,7 @@ from lakestate.errors import (
 )
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
+from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.iceberg.append import TableAppend
 from lakestate.sinks.iceberg.catalog_calls import REFUSED, UNREACHABLE, refusal_error, wait_after
@@ -42,6 +43,7 @@ class IcebergCommitter:
         """Append the files that the epoch finished, unless they are in the table already."""
         batch = EpochFiles.of(permit.job_id, permit.epoch, pre_commits)
         if not batch.files:
+            self._commit_snapshots(permit, pre_commits)
             return
         table = self._sink.load_table()
         if self._is_committed(table, batch):
@@ -56,6 +58,12 @@ class IcebergCommitter:
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Remove what failed attempts left behind among the table's data files."""
         self._sink.file_sink().committer().clean_up(job_id, epoch, pre_commits)
+
+    def _commit_snapshots(self, permit: CommitPermit, pre_commits: Sequence[bytes]) -> None:
+        """Commit copies of open files, which the table knows nothing of. Otherwise there is nothing to do."""
+        decoded = [PreCommit.decode(data) for data in pre_commits]
+        if any(each.snapshots or each.dropped for each in decoded):
+            self._sink.file_sink().committer().commit(permit, pre_commits)
 
     def _append(self, table: Table, batch: EpochFiles) -> None:
         failure: Exception | None = None

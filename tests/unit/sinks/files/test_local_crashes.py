@@ -40,6 +40,12 @@ def parquet(root: Path) -> FileSink:
     )
 
 
+def with_snapshots(root: Path) -> FileSink:
+    return ParquetSink(
+        f"file://{root}", roll=Roll(interval=None), row_group_bytes=2_000, snapshot_open_files=True
+    )
+
+
 def json_lines(root: Path) -> FileSink:
     return JsonLinesSink(f"file://{root}", roll=Roll(interval=None))
 
@@ -59,6 +65,7 @@ def check_promises(root: Path, rows: Rows = ROWS) -> None:
     found = sorted(number for file in visible_files(root) for number in rows_in(file))
     assert found == expected_rows(rows, EPOCHS, PARALLELISM)
     assert LocalOutput(root).hidden_files() == []
+    assert LocalOutput(root).snapshots.paths() == []
 
 
 STEPS = {"create", "reopen", "append", "sync", "publish"}
@@ -69,8 +76,9 @@ STEPS = {"create", "reopen", "append", "sync", "publish"}
     ("sink", "rows", "steps"),
     [
         pytest.param(parquet, ROWS, STEPS, id="parquet"),
+        pytest.param(with_snapshots, ROWS, {*STEPS, "copy", "publish snapshot"}, id="parquet with snapshots"),
         # Its files are finished without another byte, and what they are copies of is removed.
-        pytest.param(json_lines, quiet_after(2), {*STEPS, "remove"}, id="JSON lines that end quietly"),
+        pytest.param(json_lines, quiet_after(2), {*STEPS, "copy", "remove"}, id="JSON that ends quietly"),
     ],
 )
 @pytest.mark.parametrize("lost", ["the attempt", "the driver"])

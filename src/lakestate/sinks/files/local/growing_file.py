@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lakestate.sinks.files.local.output import HiddenFile, LocalOutput
+from lakestate.sinks.files.pre_commit import FilePreCommit, LocalFile
+from lakestate.sinks.formats.statistics import FileStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlace:
+    """Where a complete copy of a file goes: where it becomes visible, and its hidden name until then."""
+
+    path: str
+    temporary: str
 
 
 class GrowingFile:
@@ -11,8 +23,16 @@ class GrowingFile:
     `copy` is the name of a copy, given if a checkpoint names the file, so that other attempts know it.
     """
 
-    def __init__(self, output: LocalOutput, path: str, file: HiddenFile, copy: str | None = None) -> None:
+    def __init__(
+        self,
+        output: LocalOutput,
+        path: str,
+        file: HiddenFile,
+        copy: str | None = None,
+        snapshot: SnapshotPlace | None = None,
+    ) -> None:
         self.path = path
+        self._snapshot = snapshot
         self._output = output
         self._file = file
         self._copy = copy
@@ -44,6 +64,18 @@ class GrowingFile:
     def sync(self) -> None:
         """Make everything durable."""
         self._file.sync()
+
+    def take_snapshot(self, trailing: bytes, row_count: int) -> FilePreCommit:
+        """A hidden copy of the file with other bytes behind it; returns how to make it visible."""
+        assert self._snapshot is not None, "a sink asks for copies of its files when it opens them"
+        copy = self._output.copy_to(self._file, self._snapshot.temporary)
+        try:
+            copy.append(trailing)
+            copy.sync()
+        finally:
+            copy.close()
+        content = LocalFile(self._snapshot.temporary, copy.crc32)
+        return FilePreCommit(self._snapshot.path, copy.position, content, FileStatistics(row_count))
 
     def finish(self) -> None:
         """Make the whole file durable, under a name that no late attempt takes for an open file."""

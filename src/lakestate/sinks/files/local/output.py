@@ -10,6 +10,7 @@ the visible file holds what was written.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import zlib
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakestate.errors import FILE_OR_GO_BACK, CorruptionError, NotFoundError
+from lakestate.sinks.files.local.snapshot_folder import SnapshotFolder
+from lakestate.sinks.files.local.stored_bytes import checksum_of, size_of
 from lakestate.storage.local.errors import translate_read_errors, translate_write_errors
 from lakestate.storage.local.file_tree import FileTree, fsync_folder
 from lakestate.storage.local.object_files import object_file
@@ -24,6 +27,8 @@ from lakestate.storage.object_path import RESERVED, require_path
 
 OPEN_FOLDER = f"{RESERVED}/open"
 COPY_CHUNK_BYTES = 1 << 20
+_CANNOT_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
+"""What a system or file system without `copy_file_range` answers."""
 
 
 @dataclass
@@ -84,6 +89,7 @@ class LocalOutput:
     def __init__(self, root: Path) -> None:
         self._tree = FileTree(root)
         self._open = self._tree.root / OPEN_FOLDER
+        self.snapshots = SnapshotFolder(self._tree)
 
     @property
     def root(self) -> Path:
@@ -133,17 +139,21 @@ class LocalOutput:
             raise
         return target
 
+    def publish_snapshot(self, temporary: str, path: str, size_bytes: int) -> None:
+        """Make a complete copy of an open file visible. Doing it again is success."""
+        self.snapshots.publish(self._hidden_path(temporary), path, size_bytes)
+
     def publish(self, temporary: str, path: str, size_bytes: int, crc32: int | None = None) -> None:
         """Make a finished file visible under its own name. Doing it again is success.
 
         All of it is read and checked first: it may have been open for hours.
         """
         hidden, target = self._hidden_path(temporary), object_file(self._tree.root, path)
-        if _size(target) == size_bytes:
+        if size_of(target) == size_bytes:
             return
-        found = _size(hidden)
+        found = size_of(hidden)
         if found is None:
-            raise _missing_file_error(hidden, target, _size(target), size_bytes)
+            raise _missing_file_error(hidden, target, size_of(target), size_bytes)
         if found != size_bytes:
             raise CorruptionError(
                 "a hidden file is not as long as it was when it was finished",
@@ -159,26 +169,18 @@ class LocalOutput:
             try:
                 hidden.rename(target)
             except FileNotFoundError:
-                if _size(target) != size_bytes:
+                if size_of(target) != size_bytes:
                     raise
             fsync_folder(target.parent)
             fsync_folder(self._open)
 
     def size_bytes(self, temporary: str) -> int | None:
         """The length of a hidden file; None if it is gone."""
-        return _size(self._hidden_path(temporary))
+        return size_of(self._hidden_path(temporary))
 
     def checksum(self, temporary: str, size_bytes: int) -> int | None:
         """The CRC-32 of the first bytes of a hidden file; None if it is gone or not that long."""
-        path = self._hidden_path(temporary)
-        checksum, missing = 0, size_bytes
-        try:
-            with translate_read_errors(str(path)), path.open("rb", buffering=0) as file:
-                while missing and (data := file.read(min(COPY_CHUNK_BYTES, missing))):
-                    checksum, missing = zlib.crc32(data, checksum), missing - len(data)
-        except NotFoundError:
-            return None
-        return None if missing else checksum
+        return checksum_of(self._hidden_path(temporary), size_bytes)
 
     def hidden_files(self) -> list[str]:
         """The names of all hidden files."""
@@ -201,6 +203,8 @@ class LocalOutput:
 
 
 def _copy(source: HiddenFile, target: HiddenFile) -> None:
+    with translate_write_errors(str(target.path)):
+        _copy_in_kernel(source, target)
     while target.position < source.position:
         missing = min(COPY_CHUNK_BYTES, source.position - target.position)
         with translate_read_errors(str(source.path)):
@@ -212,19 +216,32 @@ def _copy(source: HiddenFile, target: HiddenFile) -> None:
     target.crc32 = source.crc32
 
 
+def _copy_in_kernel(source: HiddenFile, target: HiddenFile) -> None:
+    """Copy as much as the system can: some file systems share the blocks, and then it costs nothing."""
+    if not hasattr(os, "copy_file_range"):
+        return
+    # The system refuses to copy into a descriptor that only appends.
+    descriptor = os.open(target.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        while target.position < source.position:
+            missing, position = source.position - target.position, target.position
+            copied = os.copy_file_range(source.descriptor, descriptor, missing, position, position)
+            if not copied:
+                return
+            target.position += copied
+    except OSError as error:
+        if error.errno not in _CANNOT_COPY:
+            raise
+    finally:
+        os.close(descriptor)
+
+
 def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.lstat().st_size
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def _lost_bytes_error(path: Path, found: int, expected: int) -> CorruptionError:

@@ -75,6 +75,15 @@ class LocalWriter:
         resume_point = LocalResumePoint(self._file.temporary, self._file.position, self._file.crc32)
         return CurrentFileRecovery(resume_point, state)
 
+    def can_snapshot(self) -> bool:
+        """All of a local file can be read."""
+        return True
+
+    def snapshot(self) -> FilePreCommit:
+        """A complete copy: the bytes in the hidden file, and those that would end it now."""
+        trailing, statistics = self._writer.trailing_bytes_for_checkpoint()
+        return self._file.take_snapshot(trailing, statistics.row_count)
+
     def finish(self) -> None:
         """End the file, make it durable and close it: an epoch may finish more files than can be open."""
         self._is_finished = True
