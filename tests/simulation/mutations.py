@@ -32,7 +32,6 @@ from lakestate.storage.multipart import part_objects
 from lakestate.storage.store import Created
 from lakestate.tables import manager
 from lakestate.tables.contract import FinishedTable
-from lakestate.tables.global_keyed import checkpointer as global_keyed_checkpointer
 from lakestate.tables.global_keyed import compaction as global_keyed_compaction
 from lakestate.tables.runs import checkpointer as run_checkpointer
 from lakestate.tables.runs import compaction as compact_runs
@@ -173,10 +172,6 @@ def _without_oldest(files: TableFiles) -> TableFiles:
     return replace(files, files=files.files[:-1]) if len(files.files) > 1 else files
 
 
-def forget_carried_entries(patch: Patch) -> None:
-    patch.setattr(global_keyed_checkpointer, "carries", lambda task, file: False)
-
-
 def collect_what_is_merged(patch: Patch) -> None:
     real = upkeep.retain_epochs
 
@@ -278,15 +273,6 @@ def hurry_the_watermark(patch: Patch) -> None:
     patch.setattr(epoch_planner, "job_watermark", ahead)
 
 
-def let_the_oldest_win(patch: Patch) -> None:
-    real = global_keyed_compaction.read_entries
-
-    def read(files: Sequence[Any], *more: Any) -> Any:
-        return real(tuple(reversed(files)), *more)
-
-    patch.setattr(global_keyed_compaction, "read_entries", read)
-
-
 def commit_one_sink(patch: Patch) -> None:
     real = job_driver.commit_epoch
 
@@ -350,7 +336,6 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("forget an interrupted commit", forget_an_interrupted_commit),
     Mutation("ignore a superseded attempt", ignore_a_superseded_attempt),
     Mutation("forget a carried file", forget_a_carried_file),
-    Mutation("forget carried entries of a replicated table", forget_carried_entries),
     Mutation("collect the epoch that is being merged", collect_what_is_merged, is_rare=True),
     Mutation("drop tombstones in a partial merge", drop_tombstones),
     Mutation("read keys of others after rescaling", read_keys_of_others),
@@ -364,7 +349,6 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("acknowledge a tag without reading the boundary again", tag_without_looking_again, is_rare=True),
     Mutation("keep fewer epochs than the policy says", keep_one_epoch),
     Mutation("a watermark ahead of the rows", hurry_the_watermark),
-    Mutation("let the oldest value win in a merge of a replicated table", let_the_oldest_win),
     Mutation("commit only the first of two sinks", commit_one_sink),
     Mutation("collect only the records of epochs", collect_records_only),
     Mutation("abort no upload that is dead", abort_nothing),

@@ -11,12 +11,16 @@ from lakestate.coordinator import upkeep
 from lakestate.coordinator.retention.known_references import KnownReferences
 from lakestate.protocol import compaction
 from lakestate.sinks.files import lanes, uploads
+from lakestate.tables.global_keyed import layer_plan, reader
 
 _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (upkeep, "CLEAN_UP_EPOCHS", 1),
     (upkeep, "RETENTION_SHARE", 1),
     (upkeep, "LISTING_EPOCHS", 4),
     (upkeep, "KnownReferences", partial(KnownReferences, 40)),
+    (layer_plan, "MERGED_BYTES_MIN", 0),
+    # As with many entries: one is searched for, and not all of them decoded.
+    (reader, "ENTRIES_PER_LOOKUP", 0.01),
     (lanes, "LANE_PARTS", 2),
     (uploads, "INLINE_BYTES_MAX", 40),
 )
