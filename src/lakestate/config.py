@@ -143,8 +143,8 @@ def store_url(location: str | Path) -> str:
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
         return store_url(Path(location))
-    if scheme == "file" and not rest.startswith("//"):
-        return f"file:///{rest.lstrip('/')}"
+    if scheme == "file" and rest.startswith("/") and not rest.startswith("//"):
+        return f"file://{rest}"
     return location
 
 

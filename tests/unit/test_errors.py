@@ -12,6 +12,7 @@ CLASSES = [
 ]
 CODES = {
     "CorruptionError": "corruption",
+    "ClockError": "clock",
     "ConflictError": "conflict",
     "FencedError": "fenced",
     "IncompatibleStateError": "incompatible_state",

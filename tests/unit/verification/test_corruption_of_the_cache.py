@@ -32,6 +32,7 @@ def test_a_damaged_cached_run_costs_time_and_never_a_row(arenas: list[Arena], tm
         arena.job.put_back(arena.world)
         pristine = tmp_path / "pristine"
         _restored_with(arena, pristine)
+        _keep_needed_entries(arena, pristine, tmp_path / "without")
         for seed in range(CACHE_MUTATIONS):
             folder = tmp_path / "cache"
             shutil.copytree(pristine, folder)
@@ -42,6 +43,18 @@ def test_a_damaged_cached_run_costs_time_and_never_a_row(arenas: list[Arena], tm
             shutil.rmtree(folder)
     print("\n" + table_of(outcomes))
     assert {kind for kind, _, _ in outcomes} == {"cached run", "record of a cached run"}
+
+
+def _keep_needed_entries(arena: Arena, pristine: Path, folder: Path) -> None:
+    """Remove entries that a restore does not miss, because another one holds their rows too."""
+    for run in sorted(pristine.glob("*.run")):
+        shutil.copytree(pristine, folder)
+        (folder / run.name).unlink()
+        _restored_with(arena, folder)
+        if not (folder / run.name).exists():
+            run.unlink()
+            run.with_suffix(".json").unlink()
+        shutil.rmtree(folder)
 
 
 def _strike_cache(rng: random.Random, folder: Path) -> tuple[str, str, bool]:
