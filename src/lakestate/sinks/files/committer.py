@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import assert_never
 
-from lakestate.errors import CorruptionError, NotFoundError, OutcomeUnknownError
+from lakestate.errors import CorruptionError, InvalidInputError, NotFoundError, OutcomeUnknownError
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.files.lanes import LANES_FOLDER, LaneNames, lane_folder, lane_of
@@ -70,14 +70,14 @@ class FileCommitter:
         return [] if self._store is None else [info.path for info in self._store.list(f"{STORE_FOLDER}/")]
 
     def _show_snapshot(self, copy: FilePreCommit) -> None:
-        """Make the copy of an open file visible. If it is gone, the file is not, and the epoch counts."""
+        """Make the copy of an open file visible. If it is lost, the file is not, and the epoch counts."""
         try:
             if self._local is not None and isinstance(copy.content, LocalFile):
                 self._local.publish_snapshot(copy.content.temporary, copy.path, copy.size_bytes)
             else:
                 require_snapshot_path(copy.path)
                 self._make_visible(copy)
-        except NotFoundError as error:
+        except (NotFoundError, CorruptionError, InvalidInputError) as error:
             _log.warning("there is no copy of an open file in this epoch: %s", error)
 
     def _remove_snapshots(self, paths: Sequence[str]) -> None:

@@ -47,6 +47,8 @@ class Promise(Enum):
     OUTPUT_MATCHES_STATE = "state and output are of the same attempts"
     OUTPUT_IMMUTABLE = "a file of output is never changed"
     OUTPUT_NOT_DELETED = "output that readers see is never deleted"
+    OPEN_ROWS_READABLE = "with copies of open files, every committed row of output can be read by path"
+    COPIES_REMOVED = "no copy stays of a file that is finished"
     UPLOADS_CLOSED = "no upload stays open"
     ONE_OWNER = "a copy of a job does not get its output"
 

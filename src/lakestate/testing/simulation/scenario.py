@@ -88,6 +88,8 @@ class Scenario:
     """Some drivers begin by going back to an earlier epoch: what is visible by then is written again."""
     has_neighbour: bool = False
     """Other jobs use the same output: one of the same name, and a copy of the job."""
+    snapshots: bool = False
+    """Sinks leave complete copies of their open files with each checkpoint."""
 
     @staticmethod
     def draw(random: Random) -> Scenario:
@@ -122,6 +124,7 @@ class Scenario:
             commits=random.random() < 0.4,
             goes_back=random.random() < 0.2,
             has_neighbour=random.random() < 0.3,
+            snapshots=random.random() < 0.3,
         )
 
     def changes_from(self, other: Scenario) -> list[str]:

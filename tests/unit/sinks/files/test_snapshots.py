@@ -16,7 +16,7 @@ from tests.support.sinks.snapshots import readable_rows, rows_of, snapshot_conte
 from lakestate.errors import InvalidInputError, LakestateError
 from lakestate.sinks import AppendingWriter, FileFormat, FileSink, JsonLinesSink, ParquetSink, Roll
 from lakestate.sinks.files import uploads
-from lakestate.sinks.files.local.output import LocalOutput
+from lakestate.sinks.files.local.output import OPEN_FOLDER, LocalOutput
 from lakestate.sinks.files.sink import FileSink as AnyFileSink
 
 ROWS = numbered_rows(200)
@@ -151,8 +151,13 @@ def test_after_rescaling_each_file_still_has_one_copy(url: str, open_sink: OpenS
 
 
 @FORMATS
-def test_a_commit_whose_copies_are_gone_still_counts(
-    url: str, open_sink: OpenSink, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lost", ["gone", "changed"])
+def test_a_commit_whose_copies_are_lost_still_counts(
+    url: str,
+    open_sink: OpenSink,
+    lost: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(uploads, "INLINE_BYTES_MAX", 0)
     job = SinkJob(lambda: open_sink(url), ROWS, parallelism=1)
@@ -162,13 +167,21 @@ def test_a_commit_whose_copies_are_gone_still_counts(
     output = job.open_sink().output
     if isinstance(output, LocalOutput):
         [name] = [each for each in output.hidden_files() if "-0000000002-" in each.partition("~")[0]]
-        output.remove(name)
+        if lost == "gone":
+            output.remove(name)
+        else:
+            (output.root / OPEN_FOLDER / name).write_bytes(b"other bytes")
     else:
-        copies = [each.upload for each in output.uploads.list_dangling() if "_snapshot=" in each.upload.path]
-        output.uploads.abort(copies[0])
+        uploads_found = [each.upload for each in output.uploads.list_dangling()]
+        [copy] = [each for each in uploads_found if "_snapshot=" in each.path]
+        if lost == "gone":
+            output.uploads.abort(copy)
+        else:
+            output.uploads.put_part(copy, 1, b"other bytes")
     with caplog.at_level(logging.WARNING, "lakestate.files"):
         job.commit()
     assert "there is no copy of an open file in this epoch" in caplog.text
+    assert snapshot_contents(job.open_sink()) == {}
     job.run_to(4)
     check_readable(job)
 

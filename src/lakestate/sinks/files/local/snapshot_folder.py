@@ -33,6 +33,7 @@ class SnapshotFolder:
             for _ in range(_ATTEMPTS_MAX):
                 if size_of(target) == size_bytes:
                     return
+                _require_size(hidden, size_bytes)
                 self._tree.ensure_folder(target.parent)
                 try:
                     hidden.rename(target)
@@ -77,3 +78,14 @@ class SnapshotFolder:
         if target.parent.resolve() != target.parent:
             raise symbolic_link_error(str(target.parent))
         return target
+
+
+def _require_size(hidden: Path, expected: int) -> None:
+    found = size_of(hidden)
+    if found not in (None, expected):
+        raise CorruptionError(
+            "a copy of an open file is not as long as it was",
+            object_name=str(hidden),
+            found=f"{found} bytes",
+            expected=f"{expected} bytes",
+        )

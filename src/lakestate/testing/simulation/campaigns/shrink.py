@@ -35,6 +35,7 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"absorbs": False},
     {"commits": False},
     {"has_neighbour": False},
+    {"snapshots": False},
     {"is_skewed": False},
     {"parallelism": (1,)},
 )

@@ -11,6 +11,7 @@ from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.runtime.sink_step import sink_clean_up
 from lakestate.sinks.files.names import epoch_begun, sink_fingerprint
 from lakestate.sinks.files.pre_commit import PreCommit
+from lakestate.testing.simulation.checks.snapshots import snapshots_of
 from lakestate.testing.simulation.cluster.engine import sinks_of
 from lakestate.testing.simulation.cluster.process import Process
 from lakestate.testing.simulation.cluster.world import JOB_ID, World
@@ -55,6 +56,9 @@ def check_uploads(world: World) -> None:
         for path in world.foreign_uploads[sink_id]:
             if path not in left:
                 world.fail(Promise.FOREIGN_UNTOUCHED, f"the upload of {path}")
+        for path, epoch in snapshots_of(world, sink_id, newest.manifest.state_id).items():
+            if epoch <= newest.manifest.epoch:
+                world.fail(Promise.COPIES_REMOVED, path)
         fingerprint = sink_fingerprint(JOB_ID, sink_id, newest.manifest.state_id)
         for path in sorted(left - finished):
             begun = epoch_begun(path, fingerprint)

@@ -24,6 +24,7 @@ from lakestate.testing.simulation.checks.read_back import (
     restore_state,
     row_difference,
 )
+from lakestate.testing.simulation.checks.snapshots import check_snapshots
 from lakestate.testing.simulation.checks.written_again import WrittenAgain, goes_back
 from lakestate.testing.simulation.cluster.process import Process
 from lakestate.testing.simulation.cluster.world import JOB_ID, World
@@ -36,7 +37,6 @@ _PREFIX = f"{JOB_ID}/"
 _IMMUTABLE = frozenset(
     (ObjectKind.MANIFEST, ObjectKind.SUBTASK_METADATA, ObjectKind.DATA, ObjectKind.EPOCH_RECORD)
 )
-
 
 OUTPUT = "OUTPUT"
 AWAITABLE_WRITES = ("MANIFEST", "EPOCH_RECORD", "COMMITTED", "BOUNDARY", "SUBTASK_METADATA", OUTPUT)
@@ -360,6 +360,7 @@ class Monitor:
             self._world.fail(Promise.COMMIT_AFTER_PUBLISHING, name.path)
         if name.epoch is not None:
             self.commits.on_marker(name.epoch)
+            check_snapshots(self._world, name.epoch)
 
     def _on_output(self, sink_id: str, path: str, data: bytes, before: bytes | None) -> None:
         """Check new output: every row is expected, and none is duplicated."""

@@ -223,6 +223,7 @@ def _sink(scenario: Scenario, store: ObjectStore) -> FileSink:
         "roll": Roll(bytes=scenario.roll_bytes, interval="2 minutes"),
         "part_bytes": scenario.part_bytes,
         "upload_threads": 0,
+        "snapshot_open_files": scenario.snapshots,
     }
     sink: FileSink
     if scenario.is_parquet:
