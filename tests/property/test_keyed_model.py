@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 from tests.support.jobs.table_job import EAGER, PARTIAL, TableJob
 from tests.support.small_files import shape_as_large
 
+from lakestate.errors import InvalidInputError
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.keyed.table import KeyedTable
@@ -138,6 +139,20 @@ class KeyedModel(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         epoch = self.job.checkpoint()
         self.published[epoch] = (self.version, dict(self.model))
+
+    @rule(back=st.integers(0, 3), forward=st.integers(1, 3))
+    @precondition(lambda self: self.job.epoch is not None)
+    def checkpoint_something_that_goes_back(self, back: int, forward: int) -> None:
+        """It is refused before anything is written, and the tables continue as if nobody had asked."""
+        assert self.job.epoch is not None
+        before = {info.path for info in self.job.backend.objects("job").store.list()}
+        past, later = max(1, self.job.epoch - back), self.job.epoch + 1
+        for manager in self.job.managers:
+            with pytest.raises(InvalidInputError, match="not after the last one"):
+                manager.checkpoint(past, 1, None, False)
+            with pytest.raises(InvalidInputError, match="min_epoch"):
+                manager.checkpoint(later, later + forward, None, False)
+        assert {info.path for info in self.job.backend.objects("job").store.list()} == before
 
     @rule(parallelism=st.integers(1, 5))
     def crash_and_restore(self, parallelism: int) -> None:
