@@ -6,13 +6,12 @@ These few small files are all that Spark needs to continue at batch N + 1.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lakestate.codec.engine_files import METADATA, SparkFiles
+from lakestate.codec.engine_files import METADATA, SourceLog, SparkFiles, needed_logs
 from lakestate.coordinator.epoch_plan import LogUpdate
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import Manifest, NamedBytes
@@ -21,8 +20,6 @@ from lakestate.spark.checkpoint.source_logs import LogsBefore, read_logs
 
 CheckPath = Callable[[str, str], None]
 """Refuses a file, given with the log that names it, that does not belong to a source of the pipeline."""
-
-_COMPACTED = re.compile(r"(\d+)\.compact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,21 +172,14 @@ def source_offsets(files: Sequence[NamedBytes], epoch: Epoch, count: int) -> lis
 
 def _refuse_lost_logs(directory: Path, before: Iterable[str], found: Sequence[str]) -> None:
     """Refuse to continue without the log of a source, which would then read the same input again."""
-    for log in sorted(set(before) - set(found)):
-        folder, _, name = log.rpartition("/")
-        number = name.removesuffix(".compact")
-        summed_up = _last_compacted_number(
-            each.rpartition("/")[2] for each in found if each.startswith(f"{folder}/")
-        )
-        if not number.isdigit() or int(number) > summed_up:
+    there = [log for name in found if (log := SourceLog.parse(name, b"")) is not None]
+    summed_up = {log.source: log.number for log in needed_logs(there) if log.is_compacted}
+    for name in sorted(set(before) - set(found)):
+        log = SourceLog.parse(name, b"")
+        if log is None or log.number > summed_up.get(log.source, -1):
             raise CorruptionError(
                 "Spark's checkpoint directory has lost a log of a source",
-                object_name=str(directory / log),
+                object_name=str(directory / name),
                 action="make sure that nothing else removes files from this directory, or set "
                 "spark_checkpoint to another one; restart the job",
             )
-
-
-def _last_compacted_number(names: Iterable[str]) -> int:
-    """The number of the last log that replaces all earlier ones."""
-    return max((int(match[1]) for name in names if (match := _COMPACTED.fullmatch(name))), default=-1)
