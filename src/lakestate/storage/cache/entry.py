@@ -77,8 +77,17 @@ class EntryFiles:
 
 
 def entry_name(key: str) -> str:
-    """The file name of a key. The record repeats the key, so a collision does no harm."""
-    return xxhash.xxh3_128_hexdigest(key.encode())
+    """The file name of a key. The record repeats the key, so a collision does no harm.
+
+    It ends like the names of all keys of its group. It does not begin like them: then they would all
+    have the same lock.
+    """
+    return xxhash.xxh3_64_hexdigest(key.encode()) + group_suffix(key.rpartition("#")[0] or key)
+
+
+def group_suffix(group: str) -> str:
+    """What the names of a group's entries end with. The keys of a group are `group#part`."""
+    return xxhash.xxh3_64_hexdigest(group.encode())
 
 
 @cache

@@ -32,6 +32,7 @@ from lakestate.storage.cache.entry import (
     decode_record,
     entry_name,
     exclusive_lock,
+    group_suffix,
     stamp_of,
     unlink_if_there,
     write_record,
@@ -191,6 +192,12 @@ class RunCache:
         """Remove the files of these keys, except those in use or being built. None need be there."""
         with self._translate_errors():
             self._count(evictions=self._space.discard([entry_name(key) for key in keys]))
+
+    def discard_groups(self, groups: Sequence[str]) -> None:
+        """Like `discard`, of every key `group#part` with any part. Scans the directory once."""
+        with self._translate_errors():
+            names = self._space.names_ending([group_suffix(group) for group in groups])
+            self._count(evictions=self._space.discard(names))
 
     def stats(self) -> CacheStats:
         """Counts entries and bytes by scanning the directory."""

@@ -26,7 +26,7 @@ from lakestate.storage.cache.entry import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 _COUNTER = struct.Struct("<QQ")
 """Bytes and entries."""
@@ -91,6 +91,12 @@ class CacheSpace:
             if held is not None:
                 _write_counter(descriptor, _less(held, removed))
         return len(removed)
+
+    def names_ending(self, suffixes: Collection[str]) -> list[str]:
+        """The names of entries that end with one of these, by a scan of the directory."""
+        names = (entry.name for entry in os.scandir(self._directory) if entry.name.endswith(DATA_SUFFIX))
+        endings = tuple(suffixes)
+        return [name for file in names if (name := file.removesuffix(DATA_SUFFIX)).endswith(endings)]
 
     def _remove(self, name: str) -> _Resident | None:
         try:

@@ -168,11 +168,16 @@ def find_run(file: FileRef, layout: RunLayout, context: TableContext) -> Run | N
 
 
 def forget_runs(files: Sequence[FileRef], layout: RunLayout, context: TableContext) -> None:
-    """Remove runs from the cache. What is in use stays, and a failure does not matter."""
+    """Remove runs from the cache. What is in use stays, and a failure does not matter.
+
+    Of a file with row groups that can be fetched alone, any of them and any columns may be cached.
+    """
     if context.cache is None:
         return
     try:
-        context.cache.discard([_cache_key(file, layout, context) for file in files])
+        context.cache.discard([_cache_key(file, layout, context) for file in files if not file.blocks])
+        if divisible := [_cache_group(file, context) for file in files if file.blocks]:
+            context.cache.discard_groups(divisible)
     except (LakestateError, OSError) as cause:
         _log.warning("runs that no epoch needs stay in the cache for now: %s", cause)
 
@@ -341,7 +346,12 @@ def _cache_key(file: FileRef, layout: RunLayout, context: TableContext) -> str:
     blocks = wanted_blocks(file)
     part = f"{blocks[0]}-{blocks[-1]}" if blocks else "all"
     by = f"v{file.state_version}g{context.task.generation}" if _is_migrated(file, layout) else "as-stored"
-    return f"{context.objects.url_of(file.path)}@{file.checksum:016x}#{part}:{layout.fingerprint}:{by}"
+    return f"{_cache_group(file, context)}#{part}:{layout.fingerprint}:{by}"
+
+
+def _cache_group(file: FileRef, context: TableContext) -> str:
+    """What the cache keys of all parts of a file have in common."""
+    return f"{context.objects.url_of(file.path)}@{file.checksum:016x}"
 
 
 def _is_cacheable(file: FileRef, layout: RunLayout, context: TableContext) -> bool:

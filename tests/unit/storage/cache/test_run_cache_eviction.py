@@ -117,6 +117,17 @@ class TestEntries:
         assert kept is not None
         kept.close()
 
+    def test_every_part_of_a_discarded_group_is_gone_and_makes_room(self, tmp_path: Path) -> None:
+        cache = RunCache(tmp_path, bytes_max=1_000_000, entries_max=3)
+        for key in ("a#all", "a#0-1", "b#all"):
+            cache.open(key, lambda path: path.write_bytes(b"x")).close()
+        cache.discard_groups(["a", "never there"])
+        assert cache.find("a#all") is None
+        assert cache.find("a#0-1") is None
+        for key in ("c#all", "d"):
+            cache.open(key, lambda path: path.write_bytes(b"x")).close()
+        assert cache.stats() == CacheStats(entries=3, size_bytes=3, hits=0, misses=5, evictions=2)
+
     def test_an_entry_in_use_is_not_discarded(self, tmp_path: Path) -> None:
         cache = RunCache(tmp_path, bytes_max=1_000_000)
         with cache.open("a", lambda path: path.write_bytes(b"x")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.support.small_files import shape_as_large
 
 import lakestate as ls
 from lakestate.errors import CorruptionError, InvalidInputError
+from lakestate.protocol.key_ranges import KEY_MAX, KeyRange
 from lakestate.protocol.values import FileRef, TaskInfo
 from lakestate.storage.cache.run_cache import RunCache
 from lakestate.storage.parallel import InlineExecutor
@@ -217,6 +219,26 @@ def test_a_column_is_cached_and_a_cached_run_serves_every_column(
         tables = opened(job, each, cache)
         assert tables.keyed("t").get(ASKED, columns).num_rows == 3
     assert [each.requests for each in fetched] == [2, 0, 1, 0, 0]
+
+
+def test_every_cached_part_of_a_file_that_is_gone_is_removed(
+    job: TableJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "writers", InlineExecutor)
+    cache = RunCache(tmp_path, 1 << 30)
+    for columns in (["n"], [], ["page", "n"]):
+        opened(job, Fetched(), cache).keyed("t").get(ASKED, columns)
+    half = replace(file_of(job, "t"), valid_keys=KeyRange(0, KEY_MAX // 2))
+    tables = opened(job, Fetched(), cache)
+    files.open_run(half, TABLE.layout, tables._context)
+    opened(job, Fetched(), cache).time_key("c").rows_between(10, 13, columns=["n"])
+    assert cache.stats().entries == 5
+    gc.collect()
+    tables.forget_files({"t": [file_of(job, "t")]})
+    assert cache.stats().entries == 1
+    fetched = Fetched()
+    opened(job, fetched, cache).time_key("c").rows_between(10, 13, columns=["n"])
+    assert fetched.requests == 0
 
 
 def test_a_file_without_column_checksums_is_read_as_before(
