@@ -50,6 +50,8 @@ _TOUCH_INTERVAL_NS = 1_000_000_000
 _RECORD_BYTES_MAX = 64 * 1024
 # Remembering an entry takes about 300 bytes; after forgetting one, its checksum is computed again.
 _VERIFIED_MAX = 10_000
+_VERIFIED: dict[str, Stamp] = {}
+"""The data files whose content this process has verified, whichever cache object opened them, and when."""
 ENTRIES_MAX = 16_384
 """By default. An entry is two small files; a directory with very many is slow to scan."""
 _DESCRIPTORS = "/proc/self/fd"
@@ -163,7 +165,6 @@ class RunCache:
             Path(self._directory, LOCKS_DIRECTORY).mkdir(mode=0o700, exist_ok=True)
         self._space = CacheSpace(self._directory, bytes_max, entries_max)
         self._lock = threading.Lock()
-        self._verified: dict[str, Stamp] = {}
         self._hits = self._misses = self._evictions = 0
         self._swept = False
 
@@ -226,27 +227,20 @@ class RunCache:
         if record is None or record.key != key or record.stamp != stamp_of(os.fstat(descriptor)):
             file.close()
             return None
-        if self._verified.get(files.data) != record.stamp:
+        if _VERIFIED.get(files.data) != record.stamp:
             if checksum_of(descriptor) != record.checksum:
                 file.close()
                 return None
-            self._remember(files, record.stamp)
+            _remember(files, record.stamp)
         self._count(hits=1)
         return file
-
-    def _remember(self, files: EntryFiles, stamp: Stamp) -> None:
-        """Remember that this process has verified the content."""
-        with self._lock:
-            if len(self._verified) >= _VERIFIED_MAX:
-                self._verified.clear()
-            self._verified[files.data] = stamp
 
     def _open_verified(self, files: EntryFiles, key: str) -> CachedFile | None:
         descriptor = _open_shared(files)
         if descriptor is not None:
             file = _cached_file(descriptor, files)
             if (stamp := _restamp_if_intact(descriptor, files, key)) is not None:
-                self._remember(files, stamp)
+                _remember(files, stamp)
                 self._count(hits=1)
                 return file
             file.close()
@@ -275,7 +269,7 @@ class RunCache:
         # Stamp last, because renaming changes the `ctime`.
         stamp = stamp_of(os.fstat(descriptor))
         write_record(files, EntryRecord(key, checksum, stamp))
-        self._remember(files, stamp)
+        _remember(files, stamp)
         return full
 
     def _create_temporary(self) -> tuple[str, int]:
@@ -327,6 +321,13 @@ class RunCache:
             found=error.strerror,
             action="make it a directory that this user can write to, or configure another",
         )
+
+
+def _remember(files: EntryFiles, stamp: Stamp) -> None:
+    """Remember that this process has verified the content."""
+    if len(_VERIFIED) >= _VERIFIED_MAX:
+        _VERIFIED.clear()
+    _VERIFIED[files.data] = stamp
 
 
 def _cached_file(descriptor: int, files: EntryFiles) -> CachedFile:

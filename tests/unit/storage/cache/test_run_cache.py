@@ -73,6 +73,16 @@ def test_a_trusted_entry_is_not_read_again(cache: RunCache, monkeypatch: pytest.
     assert content(cache.open(KEY, Builder())) == b"content of the run"
 
 
+def test_what_one_cache_of_a_process_has_verified_another_one_does_not_read_again(
+    cache: RunCache, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.open(KEY, Builder()).close()
+    monkeypatch.setattr(
+        "lakestate.storage.cache.run_cache.checksum_of", lambda descriptor: pytest.fail("was read")
+    )
+    assert content(RunCache(directory, 1000).open(KEY, Builder())) == b"content of the run"
+
+
 def let_time_pass(path: Path) -> None:
     """Until a change would show: before Linux 6.13 the times of files stand still for milliseconds."""
     probe = path.parent.with_name("probe")
@@ -145,6 +155,7 @@ def test_another_process_reads_an_entry_once(
     cache: RunCache, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.open(KEY, Builder()).close()
+    monkeypatch.setattr("lakestate.storage.cache.run_cache._VERIFIED", {})
     other, read = RunCache(directory, 1000), []
     monkeypatch.setattr(
         "lakestate.storage.cache.run_cache.checksum_of",
