@@ -47,6 +47,17 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class EpochTimes:
+    """What the steps of an epoch know of time, the same in all subtasks."""
+
+    watermark_us: int | None
+    previous_watermark_us: int | None
+    processing_time_us: int
+    is_last: bool = False
+    """Whether the stream has ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class EpochPlan:
     """One epoch to run, the same for all subtasks."""
 
@@ -66,6 +77,16 @@ class EpochPlan:
     """Identifies the state of the job; see `GenerationRecord`."""
     stored: Mapping[str, ShippedOperator] = field(default_factory=dict)
     """The metadata of the parent epoch by operator. Subtasks read what is not here."""
+
+    @property
+    def times(self) -> EpochTimes:
+        """What the steps know of time."""
+        return EpochTimes(
+            watermark_us=self.watermark_us,
+            previous_watermark_us=None if self.parent is None else self.parent.watermark_us,
+            processing_time_us=self.processing_time_us,
+            is_last=self.ending is Ending.END_OF_STREAM,
+        )
 
     def for_subtasks(self, steps: Collection[str] | None = None) -> EpochPlan:
         """The plan without what only the driver needs, and what only other steps than these need."""
@@ -96,6 +117,8 @@ class SubtaskReport:
     process_ms: float = 0.0
     checkpoint_ms: float = 0.0
     file_events: tuple[FileEvent, ...] = ()
+    due_us: int | None = None
+    """The earliest processing time at which a step of this subtask wants to be called."""
 
     def encode(self) -> bytes:
         """The report as MessagePack."""
@@ -138,6 +161,11 @@ class EpochResult:
     def file_events(self) -> list[FileEvent]:
         """What happened to output files, subtask by subtask."""
         return [event for report in self.reports for event in report.file_events]
+
+    @property
+    def due_us(self) -> int | None:
+        """The earliest processing time at which a subtask wants to be called."""
+        return min((report.due_us for report in self.reports if report.due_us is not None), default=None)
 
     @property
     def checkpoints(self) -> list[SubtaskCheckpoint]:

@@ -9,6 +9,7 @@ from lakestate.operators.operator import (
     Operator,
     TwoInputOperator,
     batches_of,
+    follows_event_time,
     has_on_commit,
     state_tables,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "OperatorContext",
     "TwoInputOperator",
     "batches_of",
+    "follows_event_time",
     "has_on_commit",
     "state_tables",
 ]

@@ -18,6 +18,9 @@ from lakestate.tables.contract import Table
 
 Batches: TypeAlias = "Iterable[pa.RecordBatch | pa.Table] | None"
 
+EVENT_TIME_HOOKS = ("on_watermark",)
+"""An operator that overrides one of these follows event time."""
+
 
 class Operator:
     """One stateful step of a job.
@@ -56,6 +59,13 @@ class Operator:
     input: ClassVar[str | pa.Schema | None] = None
     """The columns it needs. If given, they are checked before the job starts, and rows are cast to them."""
 
+    follows_time: ClassVar[bool | None] = None
+    """Whether it wants an epoch when the watermark has moved, even without rows. None: if it overrides
+    `on_watermark`."""
+
+    follows_processing_time: ClassVar[bool] = False
+    """Whether it wants an epoch at the times for which it calls `ctx.wake_at`, even without rows."""
+
     def on_start(self, ctx: OperatorContext) -> Batches:
         """Called in every epoch, before the first row."""
 
@@ -74,6 +84,13 @@ class Operator:
 
         Not called by any other stop. If the job is reopened, it continues with the state that this
         leaves: delete what you yield.
+        """
+
+    def on_epoch_end(self, ctx: OperatorContext) -> Batches:
+        """Called once in every epoch, after `on_watermark` and `on_close`, whether they were called or not.
+
+        All rows of the epoch have been processed by then, also those that the steps before this one yield
+        in these hooks. Not called in the epoch of `query.stop(finish_files=True)`.
         """
 
     def on_commit(self, commit: OperatorCommit) -> None:
@@ -165,6 +182,23 @@ def state_tables(operator: Operator) -> Sequence[Table]:
     return tables
 
 
+def follows_event_time(operator: Operator) -> bool:
+    """Whether the operator wants to be called when the watermark has moved.
+
+    >>> class Alerts(Operator):
+    ...     def on_watermark(self, watermark, ctx): ...
+    >>> follows_event_time(Alerts()), follows_event_time(Operator())
+    (True, False)
+    """
+    if operator.follows_time is not None:
+        return operator.follows_time
+    return any(_overrides(operator, hook) for hook in EVENT_TIME_HOOKS)
+
+
+def _overrides(operator: Operator, hook: str) -> bool:
+    return hook in vars(operator) or getattr(type(operator), hook) is not getattr(Operator, hook)
+
+
 def has_on_commit(operator: Operator, where: str) -> bool:
     """Whether the operator commits output of its own.
 
@@ -172,7 +206,7 @@ def has_on_commit(operator: Operator, where: str) -> bool:
     `on_commit` that is never called, or not run when it is called.
     """
     tables = [table.name for table in state_tables(operator) if table.config.uses_two_phase_commit]
-    is_defined = "on_commit" in vars(operator) or type(operator).on_commit is not Operator.on_commit
+    is_defined = _overrides(operator, "on_commit")
     if tables and not is_defined:
         raise InvalidInputError(
             "a table is declared for two-phase commit, and its operator does not define on_commit",

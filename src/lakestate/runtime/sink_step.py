@@ -45,7 +45,7 @@ class SinkStep:
             epoch=scope.epoch,
             tables=scope.tables,
             ambient=scope.ambient,
-            watermark_us=scope.watermark_us,
+            watermark_us=scope.times.watermark_us,
             schema=self.schema,
             event_time=self.event_time,
             sink_id=self.sink_id,
@@ -56,6 +56,9 @@ class SinkStep:
 
 class RunningSink:
     """A sink's writer at work. It takes rows and yields none."""
+
+    due_us: int | None = None
+    """A sink looks at the clock when there is an epoch, and asks for none."""
 
     def __init__(
         self, writer: SinkWriter, schema: pa.Schema, scope: StepScope, file_events: Sequence[FileEvent]
@@ -91,6 +94,10 @@ class RunningSink:
 
     def close(self) -> Iterator[pa.RecordBatch]:
         """Do nothing: `finish` closes the files."""
+        return iter(())
+
+    def end_epoch(self) -> Iterator[pa.RecordBatch]:
+        """Do nothing: `finish` ends the epoch."""
         return iter(())
 
     def finish(self, *, finish_files: bool) -> None:

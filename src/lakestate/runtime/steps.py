@@ -16,6 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from lakestate.ambient import Ambient
+from lakestate.coordinator.epoch_plan import EpochTimes
 from lakestate.errors import InvalidInputError, LakestateError, OperatorError
 from lakestate.observability.file_events import FileEvent
 from lakestate.operators.context import OperatorContext
@@ -33,7 +34,7 @@ class StepScope:
 
     task: TaskInfo
     epoch: Epoch
-    watermark_us: int | None
+    times: EpochTimes
     tables: TableManager
     ambient: Ambient
 
@@ -48,7 +49,7 @@ class StepScope:
 
 
 class RunningStep(Protocol):
-    """A step at work in one subtask in one epoch. Every call but the last two may yield rows."""
+    """A step at work in one subtask in one epoch. The first five calls may yield rows."""
 
     def start(self) -> Iterator[pa.RecordBatch]:
         """Called before the first row."""
@@ -63,7 +64,11 @@ class RunningStep(Protocol):
         ...
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """Called after everything else, if the stream has ended."""
+        """Called after the watermark, if the stream has ended."""
+        ...
+
+    def end_epoch(self) -> Iterator[pa.RecordBatch]:
+        """Called after everything else."""
         ...
 
     def finish(self, *, finish_files: bool) -> None:
@@ -80,6 +85,11 @@ class RunningStep(Protocol):
     @property
     def file_events(self) -> Sequence[FileEvent]:
         """What happened to output files, in order. Read after `finish`."""
+        ...
+
+    @property
+    def due_us(self) -> int | None:
+        """The earliest processing time at which the step wants to be called, or None. Read after `finish`."""
         ...
 
 
@@ -132,7 +142,7 @@ class RunningOperator:
     def __init__(self, operator: Operator, scope: StepScope) -> None:
         declared = operator.tables()
         self._scope = scope
-        self._context = OperatorContext(scope.task, scope.epoch, scope.watermark_us, scope.tables, declared)
+        self._context = OperatorContext(scope.task, scope.epoch, scope.times, scope.tables, declared)
         self._declaration = operator
         self._operator = fresh_copy(operator, {name: self._context.view(name) for name in declared})
 
@@ -157,6 +167,10 @@ class RunningOperator:
         """Call `on_close`."""
         return self._run_hook("on_close", lambda: self._operator.on_close(self._context))
 
+    def end_epoch(self) -> Iterator[pa.RecordBatch]:
+        """Call `on_epoch_end`."""
+        return self._run_hook("on_epoch_end", lambda: self._operator.on_epoch_end(self._context))
+
     def finish(self, *, finish_files: bool) -> None:
         """Do nothing: an operator's state is already in its tables."""
 
@@ -167,6 +181,11 @@ class RunningOperator:
     def file_events(self) -> Sequence[FileEvent]:
         """None: an operator writes no files."""
         return ()
+
+    @property
+    def due_us(self) -> int | None:
+        """The earliest time for which the operator called `ctx.wake_at`."""
+        return self._context.due_us
 
     @cached_property
     def _needed(self) -> dict[str, pa.Schema]:

@@ -7,7 +7,7 @@ and the simulator all run it; it knows none of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -99,6 +99,7 @@ class SubtaskRun:
             process_ms=progress.process_ms,
             checkpoint_ms=sum(progress.checkpoint_ms),
             file_events=tuple(event for step in self._steps for event in step.file_events),
+            due_us=min((step.due_us for step in self._steps if step.due_us is not None), default=None),
         )
 
     def _restore(self) -> None:
@@ -106,7 +107,7 @@ class SubtaskRun:
         for link in self._stage.links:
             manager = self._load_tables(link.step)
             scope = StepScope(
-                manager.task, self._plan.epoch, self._plan.watermark_us, manager, self._backend.ambient
+                manager.task, self._plan.epoch, self._plan.times, manager, self._backend.ambient
             )
             self._managers.append(manager)
             self._steps.append(link.step.open(scope))
@@ -144,15 +145,16 @@ class SubtaskRun:
         for input_name, batch in coalesce_batches(batches):
             for number in self._children[None]:
                 yield from self._feed(number, input_name, batch)
-        if self._plan.watermark_us is not None:
-            yield from self._call_each(lambda step: step.watermark())
-        if self._plan.ending is Ending.END_OF_STREAM:
-            yield from self._call_each(lambda step: step.close())
-
-    def _call_each(self, hook: Callable[[RunningStep], Iterator[pa.RecordBatch]]) -> Iterator[Exported]:
-        # Parents first, so that a child has seen all of a parent's rows before its own call.
+        # Parents first, so that a child has seen all of a parent's rows before its own calls.
         for number, step in enumerate(self._steps):
-            yield from self._emit(number, hook(step))
+            yield from self._emit(number, self._end_epoch(step))
+
+    def _end_epoch(self, step: RunningStep) -> Iterator[pa.RecordBatch]:
+        if self._plan.watermark_us is not None:
+            yield from step.watermark()
+        if self._plan.ending is Ending.END_OF_STREAM:
+            yield from step.close()
+        yield from step.end_epoch()
 
     def _feed(self, number: int, input_name: str, batch: pa.RecordBatch) -> Iterator[Exported]:
         self._progress.rows_in[number] += batch.num_rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -21,7 +21,6 @@ from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobD
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import ConflictError, InvalidInputError
 from lakestate.observability.progress import EpochProgress
-from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import Operator, has_on_commit, state_tables
 from lakestate.protocol.metadata import SourceOffsets, TableConfig
 from lakestate.protocol.values import TaskInfo
@@ -30,10 +29,11 @@ from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
 from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.arrow.schema import arrow_type
-from lakestate.tables.event_time import EventTimeLike, event_time_us
+from lakestate.tables.event_time import EventTimeLike
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.manager import TableManager
 from lakestate.testing.faults import SimulatedCrash
+from lakestate.testing.harness_times import HarnessClock, with_watermark
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]"
 OPERATOR_ID = "operator"
@@ -82,7 +82,10 @@ class OperatorHarness:
         self._operator = require_instance("the operator", operator, Operator)
         self._parallelism = parallelism
         self._key = _key_of(operator, key)
-        self._backend = backend or ParquetBackend(f"memory://harness-{uuid.uuid4().hex}", cache_bytes=0)
+        self._clock = HarnessClock() if backend is None else None
+        self._backend = backend or ParquetBackend(
+            f"memory://harness-{uuid.uuid4().hex}", cache_bytes=0, ambient=self._clock
+        )
         self._settings = settings
         self.progress: EpochProgress | None = None
         """The progress of the last epoch."""
@@ -103,25 +106,42 @@ class OperatorHarness:
         left: Rows = (),
         right: Rows = (),
         watermark: EventTimeLike | None = None,
+        processing_time: EventTimeLike | None = None,
     ) -> list[dict[str, Any]]:
         """Run one epoch over rows, and return what the operator yields, as dicts.
 
         `watermark` is what `on_watermark` sees in this epoch; the default is that of the previous
-        epoch. Two-input operators take `left` and `right`.
+        epoch. `processing_time` is what `ctx.processing_time` is in this epoch and in later ones that are not
+        given another; the default is the time of day. Two-input operators take `left` and `right`.
         """
+        self._set_clock(processing_time)
         return _dicts(self._run(_inputs(rows, left, right), watermark))
 
     def epoch_table(
-        self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTimeLike | None = None
+        self,
+        rows: Rows = (),
+        *,
+        left: Rows = (),
+        right: Rows = (),
+        watermark: EventTimeLike | None = None,
+        processing_time: EventTimeLike | None = None,
     ) -> pa.Table:
         """Like `epoch`, with the output as an Arrow table."""
+        self._set_clock(processing_time)
         return self._run(_inputs(rows, left, right), watermark)
 
-    def drain(self, rows: Rows = (), *, watermark: EventTimeLike | None = None) -> list[dict[str, Any]]:
+    def drain(
+        self,
+        rows: Rows = (),
+        *,
+        watermark: EventTimeLike | None = None,
+        processing_time: EventTimeLike | None = None,
+    ) -> list[dict[str, Any]]:
         """Run the last epoch of the stream, in which `on_close` is called, like `query.stop(drain=True)`.
 
         The state stays readable. The job is finished: further epochs are refused until it is reopened.
         """
+        self._set_clock(processing_time)
         return _dicts(self._run(_inputs(rows, (), ()), watermark, Ending.END_OF_STREAM))
 
     def reopen(self) -> None:
@@ -145,7 +165,7 @@ class OperatorHarness:
         self, rows: Rows = (), *, left: Rows = (), right: Rows = (), watermark: EventTimeLike | None = None
     ) -> None:
         """Run an epoch over rows, crash before it is published, and restart."""
-        plan = _with_watermark(self._driver.plan(), watermark)
+        plan = with_watermark(self._driver.plan(), watermark)
         list(self._subtasks(plan, _inputs(rows, left, right)))
         self.restart()
 
@@ -187,17 +207,27 @@ class OperatorHarness:
         # Every subtask has all rows of a replicated table.
         is_replicated = declared is not None and declared.table_type.is_replicated
         readers = 1 if is_replicated else self._parallelism
-        return [row for index in range(readers) for row in self._view(table, index).to_pylist()]
+        name = table if declared is None else declared.name
+        return [row for index in range(readers) for row in self._view(name, index).to_pylist()]
+
+    def _set_clock(self, time: EventTimeLike | None) -> None:
+        if time is None:
+            return
+        if self._clock is None:
+            raise InvalidInputError(
+                "the clock of a harness with a backend of your own is that of the backend",
+                found=f"processing_time={time!r}",
+                action="give the backend an ambient whose clock you set, or leave out backend=",
+            )
+        parent = self._driver.parent
+        self._clock.set(time, 0 if parent is None else parent.finished_ms)
 
     def _view(self, table: str, index: int) -> Any:
         task = TaskInfo("harness", OPERATOR_ID, index, self._parallelism)
         parent = self._driver.parent
         tables = state_tables(self._operator)
         manager = TableManager.load(task, tables, self._backend, None if parent is None else parent.epoch)
-        context = OperatorContext(
-            task, self._driver.next_epoch(), manager.watermark_us, manager, self._operator.tables()
-        )
-        return context.view(table)
+        return manager.view(table)
 
     def _start_driver(self, **options: bool) -> JobDriver:
         driver = JobDriver(
@@ -236,7 +266,7 @@ class OperatorHarness:
 
         def run(plan: EpochPlan) -> EpochResult:
             output.clear()
-            plan = _with_watermark(plan, watermark)
+            plan = with_watermark(plan, watermark)
             reports = []
             for subtask in self._subtasks(plan, inputs):
                 output.extend(subtask.output)
@@ -334,15 +364,6 @@ def keyed_config(operator: Operator) -> TableConfig | None:
 
 def _is_number(type_: pa.DataType) -> bool:
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
-
-
-def _with_watermark(plan: EpochPlan, watermark: EventTimeLike | None) -> EpochPlan:
-    if watermark is None:
-        return plan
-    given_us = event_time_us(watermark, "timestamp")
-    return replace(
-        plan, watermark_us=given_us if plan.watermark_us is None else max(given_us, plan.watermark_us)
-    )
 
 
 def _dicts(table: pa.Table) -> list[dict[str, Any]]:

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakestate.job.state_backend import StateBackend
-from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import state_tables
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.manager import TableManager
@@ -37,11 +36,10 @@ def read_state(job: SimulatedJob, backend: StateBackend, epoch: Epoch, paralleli
     for index in range(parallelism):
         task = TaskInfo(JOB_ID, job.operator_id, index, parallelism)
         manager = TableManager.load(task, tables, backend, epoch)
-        context = OperatorContext(task, epoch.next(), manager.watermark_us, manager, declared)
         for name, table in declared.items():
             # Every subtask has all rows of a replicated table: one of them is enough.
             if index == 0 or not table.table_type.is_replicated:
-                found.setdefault(name, []).extend(context.view(name).to_pylist())
+                found.setdefault(name, []).extend(manager.view(table.name).to_pylist())
     return found
 
 
