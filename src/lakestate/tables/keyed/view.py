@@ -207,7 +207,8 @@ class KeyedView(ScannedView):
 
     def _live(self, run: Run, places: np.ndarray) -> np.ndarray | None:
         """Which of the given rows are neither removed nor expired; None if all are live."""
-        live = None if run.removed is None else ~run.removed[places]
+        removed = run.removed_at(places)
+        live = None if removed is None else ~removed
         cutoff = expired_before_us(self._layout.config, self._context)
         if cutoff is not None and run.times_us is not None:
             fresh = run.times_us[places] >= cutoff

@@ -19,7 +19,8 @@ from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.run import SAMPLE_ROWS, Run
 
 ABSENT = -1
-SAMPLED_RUN_ROWS = 2_000_000
+SAMPLED_RUN_ROWS = 1_000_000
+PART_KEYS = 8192
 
 
 @dataclass(frozen=True)
@@ -106,20 +107,26 @@ def _lower_bound(run: Run, keys: np.ndarray) -> np.ndarray:
     """For each routing key, the first place in the run that is not less.
 
     In a large run every step of a binary search misses the processor's cache. The samples narrow the
-    search to the few rows in which the last steps take place.
+    search to the few rows in which the last steps take place, and those of some keys fit in the cache.
     """
     if len(run) < SAMPLED_RUN_ROWS:
         return np.searchsorted(run.keys, keys, side="left")
-    sample = np.searchsorted(run.key_samples, keys, side="left") - 1
-    # The last place before the result is less than a block after its sample.
-    before = np.maximum(sample, 0) * SAMPLE_ROWS
+    parts = [_search_samples(run, keys[at : at + PART_KEYS]) for at in range(0, len(keys), PART_KEYS)]
+    return np.concatenate(parts)
+
+
+def _search_samples(run: Run, keys: np.ndarray) -> np.ndarray:
+    # The place is after the last sample that is less, and at most one block further.
+    places = np.searchsorted(run.key_samples, keys, side="left") * SAMPLE_ROWS
+    places -= SAMPLE_ROWS - 1
+    np.maximum(places, 0, out=places)
     step = SAMPLE_ROWS >> 1
     while step:
-        further = np.minimum(before + step, len(run) - 1)
-        before = np.where(run.keys[further] < keys, further, before)
+        # Past the end of the run, its last key is compared instead.
+        is_less = run.keys.take(places + (step - 1), mode="clip") < keys
+        places += is_less * step
         step >>= 1
-    places: np.ndarray = before + (run.keys[before] < keys)
-    return places
+    return np.minimum(places, len(run))
 
 
 def first_places(

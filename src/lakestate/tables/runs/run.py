@@ -55,13 +55,23 @@ class Run:
         return [self.column(name) for name in self.layout.key_names]
 
     @cached_property
+    def has_removed(self) -> bool:
+        """True if some row marks its key as removed."""
+        return self.layout.has_removals and bool(pc.any(self.rows.column(REMOVED)).as_py())
+
+    @cached_property
     def removed(self) -> np.ndarray | None:
         """Which rows mark their key as removed; None if none does."""
-        if not self.layout.has_removals:
-            return None
-        if not pc.any(self.rows.column(REMOVED)).as_py():
+        if not self.has_removed:
             return None
         flags: np.ndarray = self.column(REMOVED).to_numpy(zero_copy_only=False)
+        return flags
+
+    def removed_at(self, places: np.ndarray) -> np.ndarray | None:
+        """Which of some rows mark their key as removed; None if none of the run does."""
+        if not self.has_removed:
+            return None
+        flags: np.ndarray = self.take(REMOVED, pa.array(places)).to_numpy(zero_copy_only=False)
         return flags
 
     @cached_property
@@ -81,8 +91,8 @@ class Run:
         return KeyRange(int(self.keys[0]), int(self.keys[-1])) if len(self) else None
 
     def build_index(self) -> Run:
-        """The same run, with its index computed now and not at the first search."""
-        _ = self.key_samples
+        """The same run, with its index computed now, for all that share it, and not at each search."""
+        _ = self.key_samples, self.has_removed
         return self
 
     def with_hold(self, hold: object) -> Run:

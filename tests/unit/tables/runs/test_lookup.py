@@ -37,12 +37,10 @@ def test_searching_samples_first_finds_the_same_places(count: int, seed: int, sp
     asked.sort()
     run = run_of(keys)
     plain = np.searchsorted(keys, asked)
-    before = lookup.SAMPLED_RUN_ROWS
-    lookup.SAMPLED_RUN_ROWS = 0
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lookup, "SAMPLED_RUN_ROWS", 0)
+        patch.setattr(lookup, "PART_KEYS", 1000)
         assert lookup._lower_bound(run, asked).tolist() == plain.tolist()
-    finally:
-        lookup.SAMPLED_RUN_ROWS = before
 
 
 def test_a_key_is_found_among_others_with_its_hash() -> None:
