@@ -21,11 +21,12 @@ from lakestate.coordinator.retention.known_references import KnownReferences
 from lakestate.coordinator.retention.retain import retain_epochs, retain_known_epochs
 from lakestate.errors import FencedError
 from lakestate.job.objects import JobObjects
-from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
+from lakestate.protocol.compaction import CompactionPolicy, has_many_shared_files, plan_compaction
 from lakestate.protocol.metadata import Manifest, OperatorEntry, SubtaskMetadata
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.protocol.values import Epoch, Generation
+from lakestate.tables.stored_operator import parts_of
 
 Compactor = Callable[[Manifest, Sequence[SubtaskMetadata], Generation], SubtaskMerges]
 """Merges files of one operator where it is worth it, and returns what each subtask swaps in.
@@ -244,15 +245,21 @@ class Upkeep:
         return {index: merges for index, merges in found.items() if merges}
 
     def _is_worth_merging(self, entry: OperatorEntry) -> bool:
-        """Look only at the subtask with the most files: the others are similar."""
+        """Look only at the subtask with the most files, as the others are similar, and at shared tables."""
         policy = self._compaction
-        if policy is None:
+        if policy is None or sum(each.summary.file_count for each in entry.subtasks) < policy.files_min:
             return False
         fullest = max(entry.subtasks, key=lambda subtask: subtask.summary.file_count)
-        if fullest.summary.file_count < policy.files_min:
-            return False
         metadata = self._job.read_subtasks([fullest])[0]
-        return any(plan_compaction(table.files, policy) for table in metadata.tables)
+        return any(plan_compaction(table.files, policy) for table in metadata.tables) or any(
+            has_many_shared_files(self._count_files(entry, config.name), entry.parallelism, policy)
+            for config in metadata.configs
+            if config.table_type.is_replicated
+        )
+
+    def _count_files(self, entry: OperatorEntry, table: str) -> int:
+        parts = parts_of(table, self._job.read_subtasks(entry.subtasks))
+        return sum(len(part.files) for part in parts.values())
 
 
 @contextmanager

@@ -95,6 +95,21 @@ def plan_compaction(files: Sequence[StoredFile], policy: CompactionPolicy) -> Co
     return None
 
 
+def has_many_shared_files(file_count: int, parallelism: int, policy: CompactionPolicy) -> bool:
+    """Whether a table that all subtasks share has enough files of all of them together to be merged.
+
+    Every subtask opens all of them, so their total counts. A merge makes each subtask that wrote some of them
+    store its metadata again. So a merge waits for as many files as there are subtasks: then it costs at most
+    one such write for each file.
+
+    >>> has_many_shared_files(79, 64, CompactionPolicy(files_max=16))
+    False
+    >>> has_many_shared_files(80, 64, CompactionPolicy(files_max=16))
+    True
+    """
+    return file_count >= policy.files_max + parallelism
+
+
 def absorbed_runs(row_count: int, runs: Sequence[tuple[int, int]]) -> int:
     """How many of the newest runs an epoch writes again, together with its own rows.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from tests.support.jobs.counting_operators import SharedTotals
 
 import lakestate as ls
 from lakestate.coordinator.job_driver import DriverSettings
+from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.retention import RetentionPolicy
+from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.testing.chained_job import ChainedJob
 from lakestate.testing.counting import CountingStore, count_requests
 
@@ -75,6 +78,40 @@ class Growing:
             threads=threading.active_count(),
             descriptors=sum(1 for _ in Path("/proc/self/fd").iterdir()),
         )
+
+
+class Latest(ls.Operator):
+    """Every subtask that has rows writes an entry that all subtasks read."""
+
+    output = "k bigint"
+    latest = ls.GlobalKeyedTable(key=int, value=int)
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: ls.OperatorContext) -> Iterator[pa.Table]:
+        ctx.latest.insert(ctx.task.subtask_index, batch["k"][0].as_py())
+        yield from ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("parallelism", "writers"), [(4, 4), (16, 16), (64, 64), (64, 16)])
+def test_a_replicated_table_has_a_constant_and_one_epoch_of_files_more_than_there_are_subtasks(
+    tmp_path: Path, parallelism: int, writers: int
+) -> None:
+    backend = ls.ParquetBackend(f"memory://{uuid.uuid4().hex}", cache_dir=tmp_path)
+    counting = count_requests(backend)
+    job = ChainedJob(Latest(), backend, key="k", parallelism=parallelism)
+    keys = np.arange(100 * parallelism)
+    owners = subtasks_of(routing_keys([pa.array(keys)]), parallelism)
+    key_of = [keys[owners == index][0] for index in range(parallelism)]
+    random, files, writes = np.random.default_rng(1), [], 0
+    for epoch in range(1, 101):
+        chosen = random.permutation(parallelism)[:writers]
+        counting.take()
+        job.epoch(pa.table({"k": [key_of[index] for index in chosen]}))
+        writes += counting.take().writes
+        stored = backend.load_operator_metadata("job", epoch, "operator").values()
+        files.append(sum(len(table.files) for metadata in stored for table in metadata.tables))
+    assert max(files) < CompactionPolicy().files_max + parallelism + writers
+    assert writes / 100 < 2 * writers + 15
 
 
 def _epoch(info: object) -> int:

@@ -70,7 +70,8 @@ class SparkCompactor:
         return merges
 
     def _has_enough_files(self, metadata: SubtaskMetadata) -> bool:
-        return sum(len(table.files) for table in metadata.tables) >= self._policy.files_min
+        ranged = [table for table in metadata.tables if not table.table_type.is_replicated]
+        return any(len(table.files) >= self._policy.files_min for table in ranged)
 
     def _run_merges(self, task: CompactionTask, count: int) -> MergesBySubtask:
         session = self._schemas.session
