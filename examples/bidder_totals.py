@@ -57,7 +57,7 @@ def pipeline(bids: DataFrame, folder: Path) -> ls.Pipeline:
 def bid_stream(spark: SparkSession, seed: int, rows: int, rows_per_batch: int) -> DataFrame:
     """A stream of generated bids. Any other streaming DataFrame would do."""
     spark.dataSource.register(AuctionDataSource)
-    options = {"seed": seed, "rows": rows, "rowsPerBatch": rows_per_batch}
+    options = {"seed": seed, "rows": rows, "rowsPerBatch": rows_per_batch, "columns": "bidder, price, ts"}
     return spark.readStream.format("lakestate-auctions").options(**options).load()
 
 

@@ -98,7 +98,7 @@ class Demo:
 
     def totals_computed(self) -> pa.Table:
         """The expected result: the sums over all bids at once."""
-        bids = pa.table(AuctionHouse(SEED).rows("bids", 0, self.rows))
+        bids = pa.table(AuctionHouse(SEED).rows("bids", 0, self.rows, columns=["bidder", "price"]))
         return sorted_totals(bids.group_by("bidder").aggregate([("price", "count"), ("price", "sum")]))
 
 
@@ -145,7 +145,8 @@ def show_tree(folder: Path, depth: int = 1) -> None:
 
 def show_top(found: pa.Table, expected: pa.Table) -> None:
     """Print the bidders with the largest sums, as found and as computed."""
-    names = AuctionHouse(SEED).rows("persons", 0, expected.num_rows)["name"]
+    persons = pc.max(expected["bidder"]).as_py() + 1
+    names = AuctionHouse(SEED).rows("persons", 0, persons, columns=["name"])["name"]
     top = pc.select_k_unstable(expected, k=8, sort_keys=[("cents", "descending")])
     rows = []
     for want in expected.take(top).to_pylist():

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from lakestate.config import duration_us
 from lakestate.errors import InvalidInputError
 from lakestate.tables.arrow.schema import columns_of
-from lakestate.testing.auctions import AuctionHouse, AuctionKind
+from lakestate.testing.auctions import EVENT_US, AuctionHouse, AuctionKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,39 +36,52 @@ class AuctionRead:
     rows_per_batch: int = 10_000
     rows: int | None = None
     partitions: int = 2
+    columns: tuple[str, ...] | None = None
+    event_us: int = EVENT_US
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> AuctionRead:
         """Check and parse options, which Spark passes as strings.
 
         >>> AuctionRead.from_options({"seed": "7", "rows": "100"})
-        AuctionRead(kind=<AuctionKind.BIDS: 'bids'>, seed=7, rows_per_batch=10000, rows=100, partitions=2)
+        AuctionRead(kind=<AuctionKind.BIDS: 'bids'>, seed=7, rows_per_batch=10000, rows=100, partitions=2,
+                    columns=None, event_us=100)
         >>> AuctionRead.from_options({"rowsPerBatch": "0"})
         Traceback (most recent call last):
         lakestate.errors.InvalidInputError: invalid value of an option: rowsPerBatch; found 0; ...
         """
+        kind = AuctionKind.of(options.get("kind", cls.kind))
         return cls(
-            kind=AuctionKind.of(options.get("kind", cls.kind)),
+            kind=kind,
             seed=_parse_number(options, "seed", cls.seed, least=0),
             rows_per_batch=_parse_number(options, "rowsPerBatch", cls.rows_per_batch, least=1),
             rows=_parse_number(options, "rows", 0, least=0) if "rows" in options else None,
             partitions=_parse_number(options, "partitions", cls.partitions, least=1),
+            columns=_parse_columns(options, kind),
+            event_us=_parse_event_us(options),
         )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns to generate."""
+        return self.kind.schema if self.columns is None else self.kind.columns(self.columns)
 
 
 class AuctionDataSource(DataSource):
     """Rows of one kind as a stream, unbounded or with a given number of rows.
 
     Options: `kind` (bids, auctions or persons), `seed`, `rowsPerBatch` (rows in a micro-batch),
-    `rows` (rows in the whole stream; `availableNow` needs it), `partitions` (tasks in a micro-batch).
+    `rows` (rows in the whole stream; `availableNow` needs it), `partitions` (tasks in a micro-batch),
+    `columns` (the only ones to generate: Spark does not tell which ones a query uses), `every` (the event
+    time from event to event, such as `10 ms`).
 
         spark.dataSource.register(AuctionDataSource)
         bids = spark.readStream.format("lakestate-auctions").option("rowsPerBatch", 50_000).load()
 
     >>> AuctionDataSource.name()
     'lakestate-auctions'
-    >>> AuctionDataSource({"kind": "persons"}).schema()
-    'id bigint, name string, email string, city string, ts timestamp'
+    >>> AuctionDataSource({"columns": "auction, bidder, price, ts"}).schema()
+    'auction bigint, bidder bigint, price bigint, ts timestamp'
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -80,8 +94,8 @@ class AuctionDataSource(DataSource):
         return "lakestate-auctions"
 
     def schema(self) -> str:
-        """The columns of the kind."""
-        return ", ".join(map(str, columns_of(self._read.kind.schema, what="auction")))
+        """The columns of the kind, or those that were asked for."""
+        return ", ".join(map(str, columns_of(self._read.schema, what="auction")))
 
     def streamReader(self, schema: StructType) -> AuctionStreamReader:  # noqa: N802
         """A reader for one query."""
@@ -147,9 +161,29 @@ class AuctionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Generate the rows of one part."""
         assert isinstance(partition, AuctionRange)
-        house = AuctionHouse(self._read.seed)
+        read = self._read
+        house = AuctionHouse(read.seed, read.event_us)
         for first in range(partition.start, partition.stop, ARROW_ROWS):
-            yield house.rows(self._read.kind, first, min(first + ARROW_ROWS, partition.stop))
+            yield house.rows(read.kind, first, min(first + ARROW_ROWS, partition.stop), read.columns)
+
+
+def _parse_columns(options: Mapping[str, str], kind: AuctionKind) -> tuple[str, ...] | None:
+    if "columns" not in options:
+        return None
+    return tuple(kind.columns([name.strip() for name in options["columns"].split(",")]).names)
+
+
+def _parse_event_us(options: Mapping[str, str]) -> int:
+    text = options.get("every")
+    event_us = EVENT_US if text is None else duration_us(text)
+    if event_us < 1:
+        raise InvalidInputError(
+            "invalid value of an option",
+            object_name="every",
+            found=text,
+            expected="a duration of at least 1 us",
+        )
+    return event_us
 
 
 def _parse_number(options: Mapping[str, Any], name: str, default: int, *, least: int) -> int:

@@ -77,6 +77,35 @@ def test_a_processing_time_trigger_reads_an_endless_stream(spark: SparkSession, 
     assert collected.rows("persons") == expected("persons", 0, count)
 
 
+def test_only_chosen_columns_are_generated_and_time_passes_as_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    collected, names = Collected(tmp_path / "spark"), ["auction", "bidder", "price", "channel", "ts"]
+    frame = stream(spark, rows=100, columns=" , ".join(names), every="1 second")
+    assert frame.columns == names
+    assert collected.run(frame, availableNow=True).awaitTermination(120)
+    rows = pa.table(AuctionHouse(5, 1_000_000).rows("bids", 0, 100, names))
+    assert collected.rows("bids") == rows.sort_by(SORTED["bids"]).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("columns", "auction, bider", r"bids have no such column: bider; .*did you mean bidder\?"),
+        ("columns", "ts,,", "bids have no such column: ; found auction, bidder"),
+        (
+            "every",
+            "0 s",
+            "invalid value of an option: every; found 0 s; expected a duration of at least 1 us",
+        ),
+        ("every", "soon", "not a duration; found 'soon'"),
+    ],
+)
+def test_columns_and_times_that_cannot_be_are_refused(option: str, value: str, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        AuctionRead.from_options({option: value})
+
+
 def test_a_wrong_option_is_refused_when_the_stream_is_loaded(spark: SparkSession) -> None:
     with pytest.raises(Exception, match="invalid value of an option: rowsPerBatch; found many"):
         stream(spark, rowsPerBatch="many")

@@ -319,7 +319,7 @@ def expected_output(seed: int, epochs: int) -> list[tuple[Any, ...]]:
 
 def expected_state(seed: int, rows: int) -> list[tuple[Any, ...]]:
     """The oracle: the totals of every bidder over all rows at once."""
-    bids = pa.table(AuctionHouse(seed).rows("bids", 0, rows))
+    bids = pa.table(AuctionHouse(seed).rows("bids", 0, rows, ["bidder", "price"]))
     sums = bids.group_by("bidder").aggregate([("price", "count"), ("price", "sum")])
     columns = [column.to_pylist() for column in sums.columns]
     return sorted((str(user), count, float(spend)) for user, count, spend in zip(*columns, strict=True))

@@ -64,7 +64,7 @@ def main() -> None:
     store = StoreConfig(stored["url"], stored["options"], RETRY)
     spark = local_spark()
     spark.dataSource.register(AuctionDataSource)
-    options = {"seed": given.seed, "rowsPerBatch": ROWS_PER_EPOCH}
+    options = {"seed": given.seed, "rowsPerBatch": ROWS_PER_EPOCH, "columns": "bidder, price"}
     if given.rows is not None:
         options["rows"] = given.rows
     bids = spark.readStream.format("lakestate-auctions").options(**options).load()

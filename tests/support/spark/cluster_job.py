@@ -64,7 +64,7 @@ def main() -> None:
     )
     spark = builder.config(map=SPECULATION if speculates else {}).getOrCreate()
     spark.dataSource.register(AuctionDataSource)
-    options = {"seed": SEED, "rowsPerBatch": ROWS_PER_EPOCH}
+    options = {"seed": SEED, "rowsPerBatch": ROWS_PER_EPOCH, "columns": "bidder, price"}
     bids = spark.readStream.format("lakestate-auctions").options(**options).load()
     pipeline = ls.Pipeline(JOB, StoreConfig(f"{store['url']}/checkpoints", store["options"]), parallelism=4)
     totals = (

@@ -48,7 +48,9 @@ def main() -> None:
     folder, form, hangs_in = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     spark = local_spark()
     spark.dataSource.register(AuctionDataSource)
-    bids = spark.readStream.format("lakestate-auctions").options(rowsPerBatch=50).load()
+    bids = (
+        spark.readStream.format("lakestate-auctions").options(rowsPerBatch=50, columns="bidder, price").load()
+    )
     pipeline = ls.Pipeline(
         "copies", f"file://{folder}/checkpoints", parallelism=1, cache_dir=folder / "cache"
     )

@@ -47,5 +47,5 @@ def totals_after_each(epochs: Iterable[Sequence[tuple[str | None, float]]]) -> l
 def bids_of(seed: int, epochs: int, rows_per_epoch: int) -> Iterable[list[tuple[str, float]]]:
     """The bids that each epoch of an auction reads, as rows of bidder and price."""
     for start in range(0, epochs * rows_per_epoch, rows_per_epoch):
-        bids = AuctionHouse(seed).rows("bids", start, start + rows_per_epoch)
+        bids = AuctionHouse(seed).rows("bids", start, start + rows_per_epoch, ["bidder", "price"])
         yield [(str(bid["bidder"]), bid["price"]) for bid in bids.to_pylist()]
