@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -184,8 +185,11 @@ def _floor_ms(folder: Path, keys: int) -> float:
 
 
 def _wait_for_writers() -> None:
-    for waiting in [writers().submit(time.sleep, 0.01) for _ in range(2 * WRITERS_MAX)]:
-        waiting.result()
+    """Until all threads that write are free at the same time."""
+    all_free = threading.Barrier(WRITERS_MAX + 1)
+    for _ in range(WRITERS_MAX):
+        writers().submit(all_free.wait)
+    all_free.wait()
 
 
 def _median_ms(work: Callable[[], object], rounds: int) -> float:

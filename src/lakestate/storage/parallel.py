@@ -60,11 +60,13 @@ def is_sequential() -> bool:
     return _ONE_AT_A_TIME.get()
 
 
-def map_in_parallel(fetch: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+def map_in_parallel(
+    fetch: Callable[[Item], Answer], items: Sequence[Item], threads_max: int = THREADS_MAX
+) -> list[Answer]:
     """The result for each item, in order. Raises the first error and cancels what has not started."""
     if len(items) < 2 or is_sequential():
         return [fetch(item) for item in items]
-    with ThreadPoolExecutor(min(THREADS_MAX, len(items)), thread_name_prefix="lakestate-get") as pool:
+    with ThreadPoolExecutor(min(threads_max, len(items)), thread_name_prefix="lakestate-get") as pool:
         answers = [pool.submit(fetch, item) for item in items]
         try:
             return [answer.result() for answer in answers]

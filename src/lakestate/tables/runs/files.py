@@ -24,10 +24,10 @@ from lakestate.storage.cache.run_cache import CachedFile, RunCache
 from lakestate.tables.arrow.wide_text import widen_text
 from lakestate.tables.context import TableContext
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
+from lakestate.tables.runs.decode import decode_hashed_run
 from lakestate.tables.runs.hashes import add_hashes
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.parquet import (
-    decode_run,
     encode_run,
     footer_with_checksums,
     has_column_checksums,
@@ -282,13 +282,12 @@ def _fetch_rows(file: FileRef, layout: RunLayout, context: TableContext, upgrade
     blocks = wanted_blocks(file)
     if blocks:
         rows, metadata = read_blocks(file, blocks, context.objects)
+        identity = CheckpointParquetMetadata.from_key_values(metadata, shown)
+        identity.check(layout.config, shown)
+        rows = add_hashes(rows, layout, shown)
     else:
         data = pa.py_buffer(context.objects.read_verified(file.object_ref))
-        rows = decode_run(data, shown, file.row_count)
-        metadata = rows.schema.metadata
-    identity = CheckpointParquetMetadata.from_key_values(metadata, shown)
-    identity.check(layout.config, shown)
-    rows = add_hashes(rows, layout, shown)
+        rows, identity = decode_hashed_run(data, layout, shown, file.row_count)
     if upgrade is not None:
         rows = upgrade(rows, identity, shown)
     return require_layout(rows, layout, shown)

@@ -21,21 +21,28 @@ def add_hashes(rows: pa.Table, layout: RunLayout, shown: str) -> pa.Table:
     They are computed from the key columns, which come first, as stored: a later migration may rename
     the columns but does not change the keys.
     """
-    key_count = len(layout.key_names)
-    if rows.num_columns < key_count or KEY in rows.column_names:
+    if not can_add_hashes(rows.schema, layout):
         raise layout.mismatch(rows.schema, shown)
-    columns = _hashes(rows.select(list(range(key_count))), layout)
+    columns = _hashes(rows.select(list(range(len(layout.key_names)))), layout)
     _check_ascending(columns, shown)
     for place, (name, hashes) in enumerate(zip((KEY, HASH), columns, strict=False)):
         rows = rows.add_column(place, pa.field(name, pa.uint64(), nullable=False), pa.array(hashes))
     return rows
 
 
+def can_add_hashes(schema: pa.Schema, layout: RunLayout) -> bool:
+    """False of rows that lack key columns, or have hashes."""
+    return len(schema) >= len(layout.key_names) and KEY not in schema.names
+
+
 def _hashes(keys: pa.Table, layout: RunLayout) -> list[np.ndarray]:
     """One array for each hash, even if the key columns are in chunks: it is searched as a whole."""
+    batches = keys.to_batches()
+    if len(batches) == 1:
+        return [hashes for hashes in layout.hashes(batches[0].columns) if hashes is not None]
     columns = [np.empty(keys.num_rows, dtype=np.uint64) for _ in range(1 + layout.has_fine_key)]
     start = 0
-    for batch in keys.to_batches():
+    for batch in batches:
         stop = start + batch.num_rows
         for column, hashes in zip(columns, layout.hashes(batch.columns), strict=False):
             column[start:stop] = hashes

@@ -167,16 +167,17 @@ def leaves_of(schema: pa.Schema, names: Collection[str]) -> list[int]:
     found: list[int] = []
     place = 0
     for field in schema:
-        count = _leaf_count(field.type)
+        count = leaf_count(field.type)
         found += range(place, place + count) if field.name in names else ()
         place += count
     return found
 
 
-def _leaf_count(type_: pa.DataType) -> int:
+def leaf_count(type_: pa.DataType) -> int:
+    """How many leaf columns a column of this type has."""
     if not pa.types.is_nested(type_):
         return 1
-    return sum(_leaf_count(type_.field(number).type) for number in range(type_.num_fields))
+    return sum(leaf_count(type_.field(number).type) for number in range(type_.num_fields))
 
 
 def _chunk_start(column: pq.ColumnChunkMetaData) -> int:
