@@ -34,6 +34,16 @@ if TYPE_CHECKING:
     from lakestate.observability.progress import EpochListener, EpochProgress
     from lakestate.observability.progress_line import ProgressLine
     from lakestate.observability.prometheus import PrometheusMetrics
+    from lakestate.operators.aggregates.aggregate import Aggregate
+    from lakestate.operators.aggregates.plain import (
+        bool_and,
+        bool_or,
+        count,
+        max,  # noqa: A004
+        mean,
+        min,  # noqa: A004
+        sum,  # noqa: A004
+    )
     from lakestate.operators.context import OperatorContext
     from lakestate.operators.operator import Operator, TwoInputOperator
     from lakestate.protocol.compaction import CompactionPolicy
@@ -77,6 +87,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "Aggregate": "lakestate.operators.aggregates.aggregate",
     "AppendingWriter": "lakestate.sinks.formats.appending_writer",
     "ArrowMigration": "lakestate.tables.migration.migrations",
     "CacheReport": "lakestate.verification",
@@ -141,12 +152,19 @@ _MODULES = {
     "TwoInputOperator": "lakestate.operators.operator",
     "VerificationReport": "lakestate.verification",
     "VisibleOutputError": "lakestate.errors",
+    "bool_and": "lakestate.operators.aggregates.plain",
+    "bool_or": "lakestate.operators.aggregates.plain",
+    "count": "lakestate.operators.aggregates.plain",
     "dry_run": "lakestate.tables.dry_run",
     "finish_files": "lakestate.spark.data_source.commit",
+    "max": "lakestate.operators.aggregates.plain",
+    "mean": "lakestate.operators.aggregates.plain",
+    "min": "lakestate.operators.aggregates.plain",
     "read_state": "lakestate.inspection",
     "register": "lakestate.spark.data_source.source",
     "register_file_format": "lakestate.sinks.formats.registry",
     "register_table_type": "lakestate.tables.registry",
+    "sum": "lakestate.operators.aggregates.plain",
     "take_over_output": "lakestate.spark.data_source.commit",
     "verify": "lakestate.verification",
     "verify_cache": "lakestate.verification",
@@ -155,6 +173,7 @@ _MODULES = {
 """Where each public name is defined. The imports above tell type checkers the same."""
 
 __all__ = [
+    "Aggregate",
     "AppendingWriter",
     "ArrowMigration",
     "CacheReport",
@@ -219,12 +238,19 @@ __all__ = [
     "TwoInputOperator",
     "VerificationReport",
     "VisibleOutputError",
+    "bool_and",
+    "bool_or",
+    "count",
     "dry_run",
     "finish_files",
+    "max",
+    "mean",
+    "min",
     "read_state",
     "register",
     "register_file_format",
     "register_table_type",
+    "sum",
     "take_over_output",
     "verify",
     "verify_cache",

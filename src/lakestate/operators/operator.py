@@ -53,10 +53,10 @@ class Operator:
     checked against `output`.
     """
 
-    output: ClassVar[str | pa.Schema | None] = None
+    output: str | pa.Schema | None = None
     """The columns that the operator yields, as a Spark SQL string or as an Arrow schema."""
 
-    input: ClassVar[str | pa.Schema | None] = None
+    input: str | pa.Schema | None = None
     """The columns it needs. If given, they are checked before the job starts, and rows are cast to them."""
 
     follows_time: ClassVar[bool | None] = None
@@ -65,6 +65,8 @@ class Operator:
 
     follows_processing_time: ClassVar[bool] = False
     """Whether it wants an epoch at the times for which it calls `ctx.wake_at`, even without rows."""
+    output_time: str | None = None
+    """The event time of the rows that it yields, as an SQL expression over `output`."""
 
     def on_start(self, ctx: OperatorContext) -> Batches:
         """Called in every epoch, before the first row."""

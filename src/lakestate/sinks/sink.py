@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from lakestate.ambient import Ambient
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch, Generation, TaskInfo
+from lakestate.row_kind import RowKind
 from lakestate.tables.contract import Table
 from lakestate.tables.manager import TableManager
 
@@ -113,6 +114,9 @@ class EarlierAttempts:
 
 class Sink(ABC):
     """What users declare. Immutable and picklable: it is shipped to every subtask."""
+
+    takes: ClassVar[tuple[RowKind, ...]] = (RowKind.APPEND,)
+    """The kinds of rows that it can write."""
 
     @abstractmethod
     def tables(self) -> Sequence[Table]:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakestate.config import StoreConfig, duration_us, require_instance
+from lakestate.config import StoreConfig, duration_us
 from lakestate.coordinator.commit import Committer, OperatorCommitter
 from lakestate.coordinator.job_clock import JobClock
 from lakestate.coordinator.job_driver import DriverSettings, JobDriver
@@ -17,7 +17,7 @@ from lakestate.coordinator.recover import refuse_finished_before_claim
 from lakestate.errors import InvalidInputError
 from lakestate.observability.console import with_progress
 from lakestate.observability.listeners import Listener, check_listeners, tell_files
-from lakestate.operators.operator import Operator, has_on_commit
+from lakestate.operators.operator import has_on_commit
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.key_ranges import require_parallelism
 from lakestate.protocol.metadata import Manifest
@@ -35,104 +35,19 @@ from lakestate.spark.execution.compactor import SparkCompactor
 from lakestate.spark.execution.compile import CompiledPipeline, compile_pipeline
 from lakestate.spark.execution.work import SparkWork
 from lakestate.spark.graph.checks import check_names, check_stored, check_types, tables_of
-from lakestate.spark.graph.description import describe_graph, describe_node
+from lakestate.spark.graph.description import describe_graph
 from lakestate.spark.graph.dropped import Dropped, resolve_dropped
-from lakestate.spark.graph.nodes import (
-    ApplyNode,
-    ConnectNode,
-    Graph,
-    KeyByNode,
-    KeyColumn,
-    Late,
-    LateRowsNode,
-    SinkNode,
-    SourceNode,
-    Transform,
-    TransformNode,
-)
-from lakestate.spark.graph.partition_shuffle import add_partition_shuffle
+from lakestate.spark.graph.nodes import Late, SinkNode, SourceNode
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.query import PipelineQuery
 from lakestate.spark.session import check_session, check_speculation
 from lakestate.spark.stopping import StopOnSignal, Timeout, ending_of, timeout_seconds
+from lakestate.spark.streams import Building, SourceStream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TRIGGERS = ("processingTime", "availableNow", "once")
-
-
-class Stream:
-    """The rows at one point of a pipeline."""
-
-    def __init__(self, graph: Graph, node: Any) -> None:
-        self._graph = graph
-        self._node = node
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({describe_node(self._node)})"
-
-    def transform(self, function: Transform) -> Stream:
-        """Apply Spark SQL: any function from DataFrame to DataFrame. It is called in every epoch."""
-        if not callable(function):
-            raise InvalidInputError(
-                "a transform is not a function", found=type(function).__name__, action="write lambda df: …"
-            )
-        return Stream(self._graph, self._graph.add(TransformNode(self._node, function)))
-
-    def key_by(self, *columns: KeyColumn) -> KeyedStream:
-        """Route rows by columns or expressions. An expression becomes a column, named by its alias."""
-        if not columns or any(isinstance(column, list | tuple) for column in columns):
-            raise InvalidInputError(
-                "key_by takes one or more columns", found=columns or "none", action='write key_by("a", "b")'
-            )
-        return KeyedStream(self._graph, self._graph.add(KeyByNode(self._node, tuple(columns))))
-
-    def apply(self, operator_id: str, operator: Operator) -> Stream:
-        """Run an operator over these rows.
-
-        Steps that follow without a new `key_by` or `transform` run in the same task.
-        """
-        require_instance(f"operator {operator_id}", operator, Operator)
-        return Stream(self._graph, self._graph.add(ApplyNode(self._node, operator_id, operator)))
-
-    def sink(self, sink_id: str, sink: Sink) -> None:
-        """Write these rows to a sink, exactly once."""
-        require_instance(f"sink {sink_id}", sink, Sink)
-        self._graph.add(SinkNode(add_partition_shuffle(sink, self._graph, self._node), sink_id, sink))
-
-
-class SourceStream(Stream):
-    """The rows of a source."""
-
-    def late_rows(self) -> Stream:
-        """The rows that arrived after the watermark had passed them, as a separate stream."""
-        return Stream(self._graph, self._graph.add(LateRowsNode(self._node)))
-
-
-class KeyedStream(Stream):
-    """Rows routed by key."""
-
-    def connect(self, right: KeyedStream) -> ConnectedStreams:
-        """Connect this stream with another one keyed the same way, for an operator with two inputs."""
-        require_instance("the stream to connect with", right, KeyedStream)
-        return ConnectedStreams(self._graph, self._graph.add(ConnectNode(self._node, right._node)))
-
-
-class ConnectedStreams:
-    """Two keyed streams side by side."""
-
-    def __init__(self, graph: Graph, node: ConnectNode) -> None:
-        self._graph = graph
-        self._node = node
-
-    def __repr__(self) -> str:
-        return f"ConnectedStreams({describe_node(self._node)})"
-
-    def apply(self, operator_id: str, operator: Operator) -> Stream:
-        """Run a `TwoInputOperator` over both streams."""
-        require_instance(f"operator {operator_id}", operator, Operator)
-        return Stream(self._graph, self._graph.add(ApplyNode(self._node, operator_id, operator)))
 
 
 class Pipeline:
@@ -182,7 +97,8 @@ class Pipeline:
         self._parallelism = require_parallelism(parallelism)
         tolerance_ms = duration_us(clock_tolerance) // 1000
         self._settings = DriverSettings(retention or RetentionPolicy(), compaction, tolerance_ms)
-        self._graph = Graph()
+        self._building = Building()
+        self._graph = self._building.graph
 
     def __repr__(self) -> str:
         drawn = describe_graph(self._graph)
@@ -212,7 +128,7 @@ class Pipeline:
                 f"source {name} is not a streaming DataFrame", action="read it with spark.readStream"
             )
         node = SourceNode(name, frame, event_time, duration_us(delay), Late(late), tuple(file_paths))
-        return SourceStream(self._graph, self._graph.add(node))
+        return SourceStream(self._building, self._graph.add(node))
 
     def start(
         self,

@@ -14,7 +14,7 @@ from lakestate.runtime.sink_step import SinkStep
 from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan
 from lakestate.spark.graph.checks import event_time_of, tables_of
-from lakestate.spark.graph.nodes import ApplyNode, ConnectNode, Graph, SinkNode, SourceNode
+from lakestate.spark.graph.nodes import ApplyNode, CombineNode, ConnectNode, Graph, SinkNode, SourceNode
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.graph.stages import Stage, forks_of, stages_of
 from lakestate.spark.tasks.stage_task import REPORT, Export, StageCode
@@ -50,6 +50,11 @@ class CompiledPipeline:
     def steps(self) -> Mapping[str, int]:
         """The parallelism of every operator and sink."""
         return {node.step_id: self.parallelism for node in self.graph.steps}
+
+    @property
+    def counts_rows_in_first_stage(self) -> bool:
+        """Whether the rows of the source all reach the first stage, which then counts them."""
+        return len(self.graph.sources) == 1 and not isinstance(self.stages[0].stage.origin, CombineNode)
 
 
 def compile_pipeline(

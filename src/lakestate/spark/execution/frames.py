@@ -21,6 +21,7 @@ from lakestate.spark.execution.compile import CompiledPipeline, CompiledStage, s
 from lakestate.spark.graph.column_names import quote_name
 from lakestate.spark.graph.nodes import (
     ApplyNode,
+    CombineNode,
     ConnectNode,
     KeyByNode,
     Late,
@@ -30,14 +31,12 @@ from lakestate.spark.graph.nodes import (
     TransformNode,
 )
 from lakestate.spark.graph.partition_shuffle import micros_sql
-from lakestate.spark.graph.schemas import add_key_columns, spark_ddl
+from lakestate.spark.graph.schemas import SUBTASK, add_key_columns, spark_ddl
 from lakestate.spark.tasks.stage_task import REPORT, StageTask
 from lakestate.tables.arrow.schema import columns_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_SUBTASK = "__subtask"
 
 
 class EpochFrames:
@@ -146,7 +145,7 @@ class EpochFrames:
             return self._raw[id(node)]
         frame = self._read_source(node)
         # The first stage counts the rows of a single source without event time, which costs less.
-        is_counted = node.event_time is not None or len(self._pipeline.graph.sources) > 1
+        is_counted = node.event_time is not None or not self._pipeline.counts_rows_in_first_stage
         if is_counted and self._batch is not None:
             observation = Observation()
             self._observations.append((node, observation))
@@ -186,12 +185,16 @@ class EpochFrames:
             case KeyByNode():
                 subtask = F.expr(self._subtask_sql(origin))
                 return self._select_needed(stage, self._rows_of(origin)).repartitionById(parallelism, subtask)
+            case CombineNode():
+                subtask = F.expr(self._subtask_sql(origin.parent))
+                rows = self._rows_of(origin.parent).withColumn(SUBTASK, subtask)
+                return origin.function(rows.repartitionById(parallelism, F.col(SUBTASK)), SUBTASK)
             case ShuffleNode():
                 together = F.expr(subtask_sql(f"xxhash64({', '.join(origin.expressions)})", parallelism))
                 return self._rows_of(origin).repartitionById(parallelism, together)
             case ConnectNode():
                 both = self._side(origin, origin.left).unionAll(self._side(origin, origin.right))
-                return both.repartitionById(parallelism, F.col(_SUBTASK)).select("left", "right")
+                return both.repartitionById(parallelism, F.col(SUBTASK)).select("left", "right")
             case _:
                 return self._spread(self._rows_of(origin))
 
@@ -212,7 +215,7 @@ class EpochFrames:
             (F.struct("*") if node is side else F.lit(None).cast(schemas.of(node))).alias(name)
             for name, node in (("left", connected.left), ("right", connected.right))
         ]
-        return self._rows_of(side).select(F.expr(self._subtask_sql(side)).alias(_SUBTASK), *columns)
+        return self._rows_of(side).select(F.expr(self._subtask_sql(side)).alias(SUBTASK), *columns)
 
     def _subtask_sql(self, node: KeyByNode) -> str:
         names = ", ".join(map(quote_name, self._pipeline.schemas.key(node)))

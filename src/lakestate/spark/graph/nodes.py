@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
+Combine: TypeAlias = "Callable[[DataFrame, str], DataFrame]"
 KeyColumn: TypeAlias = "str | Column"
 
 
@@ -61,6 +62,18 @@ class KeyByNode:
 
 
 @dataclass(frozen=True, eq=False)
+class CombineNode:
+    """Rows routed by key and then combined by Spark, each subtask's on its own.
+
+    The function is given the routed rows and the name of the column that holds their subtask. If it groups
+    by that column and others, Spark aggregates without another shuffle.
+    """
+
+    parent: KeyByNode
+    function: Combine
+
+
+@dataclass(frozen=True, eq=False)
 class ShuffleNode:
     """Rows for which the SQL expressions are equal go to one subtask. The rows do not change."""
 
@@ -95,7 +108,8 @@ class SinkNode:
 
 
 Node: TypeAlias = (
-    "SourceNode | LateRowsNode | TransformNode | KeyByNode | ShuffleNode | ConnectNode | ApplyNode | SinkNode"
+    "SourceNode | LateRowsNode | TransformNode | KeyByNode | CombineNode | ShuffleNode | ConnectNode "
+    "| ApplyNode | SinkNode"
 )
 
 

@@ -26,6 +26,7 @@ from lakestate.spark.graph.column_names import (
 )
 from lakestate.spark.graph.nodes import (
     ApplyNode,
+    CombineNode,
     ConnectNode,
     Graph,
     KeyByNode,
@@ -44,6 +45,9 @@ from lakestate.tables.arrow.schema import arrow_fields, columns_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SUBTASK = "__subtask"
+"""The column that holds the subtask of routed rows."""
+
 
 class Schemas:
     """The columns of nodes, and the key of those that are keyed."""
@@ -53,9 +57,13 @@ class Schemas:
         """Creates the empty frames. It is the user's session until the query has its own."""
         self._known: dict[int, StructType] = {}
         self._keys: dict[int, tuple[str, ...]] = {}
+        self.learn(graph, on_problem)
+
+    def learn(self, graph: Graph, on_problem: OnProblem = raise_problem) -> None:
+        """Infer the columns of nodes that are not known yet."""
         for node in graph.nodes:
             # Below a node with a problem, nothing is known either.
-            if all(self.knows(parent) for parent in parents_of(node)):
+            if not self.knows(node) and all(self.knows(parent) for parent in parents_of(node)):
                 with report_problems(on_problem):
                     self._known[id(node)] = self._infer(node)
 
@@ -98,6 +106,8 @@ class Schemas:
                 return self._transform_schema(node)
             case KeyByNode():
                 return self._key_schema(node)
+            case CombineNode():
+                return self._combined_schema(node)
             case ShuffleNode():
                 return self.of(node.parent)
             case ConnectNode() | SinkNode():
@@ -134,6 +144,11 @@ class Schemas:
             ) from cause
         self._keys[id(node)] = names
         return frame.schema
+
+    def _combined_schema(self, node: CombineNode) -> StructType:
+        self._keys[id(node)] = self.key(node.parent)
+        frame = self.empty_frame(node.parent).withColumn(SUBTASK, F.lit(0))
+        return node.function(frame, SUBTASK).schema
 
     def _output_schema(self, node: ApplyNode) -> StructType:
         columns = node.operator.output_columns

@@ -1,0 +1,136 @@
+"""`RunningAggregate`: aggregates of all rows of a key so far, updated in every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakestate.errors import InvalidInputError
+from lakestate.operators.aggregates.aggregate import Aggregate
+from lakestate.operators.aggregates.changes import change_rows
+from lakestate.operators.aggregates.plan import ONE, AggregatePlan, changed_rows
+from lakestate.operators.context import OperatorContext
+from lakestate.operators.operator import Operator
+from lakestate.protocol.metadata import Column
+from lakestate.row_kind import CHANGE, Emit
+from lakestate.tables.arrow.schema import arrow_fields, columns_of
+from lakestate.tables.keyed.table import KeyedTable
+
+
+class RunningAggregate(Operator):
+    """Aggregates by key over all rows so far.
+
+    `arguments` names the columns that each aggregate takes, or is None if the rows already hold
+    accumulators, merged by Spark.
+
+    >>> import lakestate as ls
+    >>> from lakestate.testing import OperatorHarness
+    >>> totals = RunningAggregate.over("user string", "price bigint", n=ls.count(), spend=ls.sum("price"))
+    >>> harness = OperatorHarness(totals)
+    >>> harness.epoch([{"user": "ann", "price": 3}, {"user": "ann", "price": 4}])
+    [{'user': 'ann', 'n': 2, 'spend': 7}]
+    >>> harness.epoch([{"user": "ann", "price": None}])
+    [{'user': 'ann', 'n': 3, 'spend': 7}]
+    """
+
+    def __init__(
+        self,
+        key: Sequence[Column],
+        plan: AggregatePlan,
+        *,
+        emit: Emit = Emit.UPDATES,
+        arguments: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self._key = [column.name for column in key]
+        self._plan = plan
+        self._emit = emit
+        self._arguments = arguments
+        self._rows: list[pa.RecordBatch] = []
+        changes = (Column(CHANGE, "string"),) if emit is Emit.CHANGES else ()
+        self.output = pa.schema(arrow_fields((*key, *plan.output, *changes)))
+        self.groups = KeyedTable(
+            key=pa.schema(arrow_fields(key)),
+            value=pa.schema(arrow_fields(plan.state)),
+            description="The accumulators of every key.",
+        )
+
+    @classmethod
+    def over(cls, key: str, columns: str = "", *, emit: str = "updates", **aggregates: Aggregate) -> Any:
+        """The operator over rows with these key and other columns, for tests without Spark.
+
+        Arguments of aggregates are names of columns: expressions need Spark.
+        """
+        named = columns_of(key, what="key")
+        known = {
+            column.name: column.type
+            for column in (*named, *columns_of(f"{key}, {columns}".rstrip(", "), what="row"))
+        }
+        bound, arguments = bind_to_columns(aggregates, known)
+        return cls(named, bound, emit=Emit.of(emit, "aggregate"), arguments=arguments)
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: OperatorContext) -> None:
+        """Keep the rows until all are there: then every key is looked up once."""
+        self._rows.append(batch)
+
+    def on_epoch_end(self, ctx: OperatorContext) -> Iterator[pa.Table]:
+        """Merge the rows into the state, and yield what changed."""
+        if not self._rows:
+            return
+        rows = pa.Table.from_batches(self._rows)
+        self._rows = []
+        keys = rows.select(self._key)
+        if self._arguments is not None:
+            created = self._plan.create(rows, self._arguments)
+            rows = pa.table([*keys.columns, *created.columns], names=[*self._key, *created.column_names])
+        rows = self._plan.merge(rows, self._key)
+        keys = rows.select(self._key)
+        groups = ctx.view("groups")
+        was, found = groups.lookup(keys)
+        before = pa.Table.from_batches([found])
+        after = self._plan.merge_aligned(before, rows)
+        groups.put(_beside(keys, after))
+        yield from self._yield_results(keys, before, after, was)
+
+    def _yield_results(
+        self, keys: pa.Table, before: pa.Table, after: pa.Table, was: pa.Array
+    ) -> Iterator[pa.Table]:
+        new = _with_results(keys, self._plan, after)
+        if self._emit is not Emit.CHANGES:
+            yield new
+            return
+        old = _with_results(keys, self._plan, before)
+        there = pa.array(np.ones(keys.num_rows, dtype=bool))
+        yield change_rows(old, new, was, there, changed_rows(self._plan, old, new))
+
+
+def bind_to_columns(
+    aggregates: Mapping[str, Aggregate], types: Mapping[str, str]
+) -> tuple[AggregatePlan, dict[str, tuple[str, ...]]]:
+    """The plan of aggregates whose arguments are columns, and the columns that each takes."""
+    known = {**types, ONE: "int"}
+    for name, aggregate in aggregates.items():
+        unknown = [text for text in aggregate.arguments if text not in known]
+        if unknown or aggregate.where is not None:
+            raise InvalidInputError(
+                "an aggregate outside of a pipeline takes columns only, no expressions",
+                object_name=f"{aggregate} of {name}",
+                found=", ".join(unknown) or aggregate.where,
+                expected=", ".join(types),
+            )
+    bound = {
+        name: aggregate.bind([known[text] for text in aggregate.arguments], name)
+        for name, aggregate in aggregates.items()
+    }
+    return AggregatePlan(bound), {name: each.arguments for name, each in aggregates.items()}
+
+
+def _with_results(keys: pa.Table, plan: AggregatePlan, rows: pa.Table) -> pa.Table:
+    results = plan.results(rows)
+    return pa.table([*keys.columns, *results.values()], names=[*keys.column_names, *results])
+
+
+def _beside(keys: pa.Table, values: pa.Table) -> pa.Table:
+    return pa.table([*keys.columns, *values.columns], names=[*keys.column_names, *values.column_names])

@@ -1,0 +1,167 @@
+"""`Stream` and its relatives: what users chain. Each method adds nodes to the graph, and runs nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lakestate.config import require_instance
+from lakestate.errors import InvalidInputError
+from lakestate.operators.aggregates.aggregate import Aggregate
+from lakestate.operators.operator import Operator
+from lakestate.row_kind import Emit, RowKind, StreamKind, require_kind
+from lakestate.sinks.sink import Sink
+from lakestate.spark.graph.column_names import quote_name
+from lakestate.spark.graph.description import describe_node
+from lakestate.spark.graph.nodes import (
+    ApplyNode,
+    ConnectNode,
+    KeyByNode,
+    KeyColumn,
+    LateRowsNode,
+    SinkNode,
+    Transform,
+    TransformNode,
+)
+from lakestate.spark.graph.partition_shuffle import add_partition_shuffle
+from lakestate.spark.streams.aggregate import add_running_aggregate
+from lakestate.spark.streams.building import Building, check_expression
+
+_ANY = tuple(RowKind)
+
+
+class Stream:
+    """The rows at one point of a pipeline."""
+
+    def __init__(self, building: Building, node: Any, kind: StreamKind = StreamKind()) -> None:  # noqa: B008
+        self._building = building
+        self._node = node
+        self._kind = kind
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({describe_node(self._node)})"
+
+    @property
+    def kind(self) -> StreamKind:
+        """What its rows mean: final rows, updates by key, or changes."""
+        return self._kind
+
+    def transform(self, function: Transform) -> Stream:
+        """Apply Spark SQL: any function from DataFrame to DataFrame. It is called in every epoch."""
+        if not callable(function):
+            raise InvalidInputError(
+                "a transform is not a function", found=type(function).__name__, action="write lambda df: …"
+            )
+        # A transform could leave out the update of a row that it has passed on before.
+        require_kind(self._kind, (RowKind.APPEND, RowKind.CHANGES), "a transform")
+        return self._then(TransformNode(self._node, function))
+
+    def select(self, *columns: str) -> Stream:
+        """Compute columns from those of each row, as SQL expressions: "price * 0.908 AS euros"."""
+        if not columns or not all(isinstance(column, str) for column in columns):
+            raise InvalidInputError(
+                "select takes SQL expressions",
+                found=columns or "none",
+                action='write select("a", "b + 1 AS c")',
+            )
+        frame = self._building.schemas.empty_frame(self._node)
+        for text in columns:
+            if text != "*":
+                check_expression("select", text, frame)
+        selected = self._then(TransformNode(self._node, lambda rows: rows.selectExpr(*columns)))
+        self._require_key_kept(selected)
+        return selected
+
+    def where(self, condition: str) -> Stream:
+        """Keep the rows for which an SQL condition is true."""
+        require_kind(self._kind, (RowKind.APPEND, RowKind.CHANGES), "where")
+        check_expression("where", condition, self._building.schemas.empty_frame(self._node))
+        return self._then(TransformNode(self._node, lambda rows: rows.where(condition)))
+
+    def as_log(self) -> Stream:
+        """The same rows, each counted as a row of its own: updates and changes as a log of them."""
+        return Stream(self._building, self._node)
+
+    def key_by(self, *columns: KeyColumn) -> KeyedStream:
+        """Route rows by columns or expressions. An expression becomes a column, named by its alias."""
+        if not columns or any(isinstance(column, list | tuple) for column in columns):
+            raise InvalidInputError(
+                "key_by takes one or more columns", found=columns or "none", action='write key_by("a", "b")'
+            )
+        node = self._building.graph.add(KeyByNode(self._node, tuple(columns)))
+        return KeyedStream(self._building, node, self._kind)
+
+    def apply(self, operator_id: str, operator: Operator) -> Stream:
+        """Run an operator over these rows.
+
+        Steps that follow without a new `key_by` or `transform` run in the same task.
+        """
+        require_instance(f"operator {operator_id}", operator, Operator)
+        return Stream(self._building, self._building.graph.add(ApplyNode(self._node, operator_id, operator)))
+
+    def sink(self, sink_id: str, sink: Sink) -> None:
+        """Write these rows to a sink, exactly once."""
+        require_instance(f"sink {sink_id}", sink, Sink)
+        require_kind(self._kind, sink.takes, f"sink {sink_id}")
+        graph = self._building.graph
+        graph.add(SinkNode(add_partition_shuffle(sink, graph, self._node), sink_id, sink))
+
+    def _then(self, node: Any) -> Stream:
+        return Stream(self._building, self._building.graph.add(node), self._kind)
+
+    def _require_key_kept(self, selected: Stream) -> None:
+        names = [column.name for column in self._building.columns(selected._node)]
+        needed = [*self._kind.key, *(["_change"] if self._kind.kind is RowKind.CHANGES else [])]
+        lost = [name for name in needed if name not in names]
+        if lost:
+            raise InvalidInputError(
+                "select leaves out columns that say which row an update replaces",
+                found=", ".join(names),
+                expected=", ".join(needed),
+                action=f"select {', '.join(map(quote_name, lost))} too",
+            )
+
+
+class SourceStream(Stream):
+    """The rows of a source."""
+
+    def late_rows(self) -> Stream:
+        """The rows that arrived after the watermark had passed them, as a separate stream."""
+        return Stream(self._building, self._building.graph.add(LateRowsNode(self._node)))
+
+
+class KeyedStream(Stream):
+    """Rows routed by key."""
+
+    def connect(self, right: KeyedStream) -> ConnectedStreams:
+        """Connect this stream with another one keyed the same way, for an operator with two inputs."""
+        require_instance("the stream to connect with", right, KeyedStream)
+        return ConnectedStreams(
+            self._building, self._building.graph.add(ConnectNode(self._node, right._node))
+        )
+
+    def aggregate(self, operator_id: str, *, emit: Emit | str = "updates", **aggregates: Aggregate) -> Stream:
+        """Aggregate all rows of a key so far, and yield what changed in every epoch.
+
+        `emit="updates"` yields the current results of keys with new rows, `"changes"` the results
+        before and after, with the column `_change`.
+        """
+        require_kind(self._kind, (RowKind.APPEND,), f"aggregate {operator_id}")
+        node, emitted = add_running_aggregate(self._building, self._node, operator_id, aggregates, emit)
+        key = self._building.schemas.key(self._node)
+        return Stream(self._building, node, StreamKind(emitted.kind, key))
+
+
+class ConnectedStreams:
+    """Two keyed streams side by side."""
+
+    def __init__(self, building: Building, node: ConnectNode) -> None:
+        self._building = building
+        self._node = node
+
+    def __repr__(self) -> str:
+        return f"ConnectedStreams({describe_node(self._node)})"
+
+    def apply(self, operator_id: str, operator: Operator) -> Stream:
+        """Run a `TwoInputOperator` over both streams."""
+        require_instance(f"operator {operator_id}", operator, Operator)
+        return Stream(self._building, self._building.graph.add(ApplyNode(self._node, operator_id, operator)))
