@@ -6,12 +6,14 @@ a report as MessagePack in a result row.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from lakestate.codec.untrusted import UNDECODABLE
 from lakestate.errors import CorruptionError
@@ -22,6 +24,8 @@ from lakestate.protocol.values import Epoch, Generation, ObjectRef
 from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.manager import SubtaskCheckpoint
 from lakestate.tables.stored_operator import ShippedOperator
+
+_CODEC = "zstd"
 
 SubtaskMerges = Mapping[int, tuple[CompactedFiles, ...]]
 """Merges of one operator to swap in, by subtask index."""
@@ -78,6 +82,11 @@ class EpochPlan:
     stored: Mapping[str, ShippedOperator] = field(default_factory=dict)
     """The metadata of the parent epoch by operator. Subtasks read what is not here."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # It goes to every subtask and says something of each: compressed, that is a third of the bytes.
+        plain = pickle.dumps(tuple(getattr(self, each.name) for each in fields(self)))
+        return _unpack_plan, (pa.compress(plain, codec=_CODEC, asbytes=True), len(plain))
+
     @property
     def times(self) -> EpochTimes:
         """What the steps know of time."""
@@ -103,6 +112,11 @@ class EpochPlan:
             merges={name: found for name, found in self.merges.items() if steps is None or name in steps},
             stored={name: found for name, found in self.stored.items() if steps is None or name in steps},
         )
+
+
+def _unpack_plan(packed: bytes, size_bytes: int) -> EpochPlan:
+    # From the driver of this job, like everything that Spark ships. It is never stored.
+    return EpochPlan(*pickle.loads(pa.decompress(packed, size_bytes, codec=_CODEC)))  # noqa: S301
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ class SubtaskRun:
             self._progress.checkpoint_ms.append(_ms_since(started))
             if (shipped := plan.stored.get(manager.task.operator_id)) is not None:
                 # The epoch that no longer has them is published: nothing continues from an earlier one.
-                manager.forget_files(shipped.gone.get(self._index, {}))
+                manager.forget_files(shipped.gone_files(self._index))
 
 
 def _refuse_rows(batches: Iterable[tuple[str, pa.RecordBatch]], stage: str) -> None:

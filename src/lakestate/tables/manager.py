@@ -21,7 +21,7 @@ from lakestate.tables.global_keyed.view import GlobalKeyedView
 from lakestate.tables.keyed.view import KeyedView
 from lakestate.tables.registry import register_declared
 from lakestate.tables.restore import RestoredSubtask, empty_subtask, new_subtask, restore_subtask
-from lakestate.tables.stored_operator import ShippedOperator
+from lakestate.tables.stored_operator import ShippedOperator, digest_commit_data
 from lakestate.tables.time_key.view import TimeKeyView
 
 V = TypeVar("V", bound=View)
@@ -314,13 +314,14 @@ class TableManager:
 
     def _write_metadata(self, metadata: SubtaskMetadata) -> tuple[ObjectRef, bytes | None]:
         """Write the metadata object, or refer to the previous one if it says the same."""
+        compared = digest_commit_data(metadata)
         if self._previous is not None:
             ref, stored = self._previous
-            if (stored.tables, stored.configs) == (metadata.tables, metadata.configs):
+            if (stored.tables, stored.configs) == (compared.tables, compared.configs):
                 return ref, None
         encoded = encode_subtask(metadata)
         ref = self._backend.write_operator_checkpoint_metadata(metadata, encoded)
-        self._previous = (ref, metadata)
+        self._previous = (ref, compared)
         return ref, encoded
 
     def _begin_next_epoch(

@@ -25,7 +25,7 @@ class RestoredSubtask:
     epoch: Epoch | None = None
     watermark_us: int | None = None
     previous: tuple[ObjectRef, SubtaskMetadata] | None = None
-    """This subtask's own metadata object, if the parallelism did not change."""
+    """This subtask's own metadata object, if the parallelism did not change; see `digest_commit_data`."""
 
 
 def empty_subtask(tables: Sequence[Table]) -> RestoredSubtask:

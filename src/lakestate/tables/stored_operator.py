@@ -7,20 +7,18 @@ Without a driver, a subtask reads the objects itself.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 
-import msgspec
-import pyarrow as pa
-
+from lakestate.codec import encode_subtask
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import OperatorEntry, SubtaskEntry, SubtaskMetadata, TableConfig, TableFiles
 from lakestate.protocol.rescale import needs_all_subtasks, plan_rescale
 from lakestate.protocol.values import FileRef, TaskInfo
 from lakestate.tables.contract import Table
 from lakestate.tables.registry import merge_table
-
-_CODEC = "zstd"
 
 GoneFiles = Mapping[int, Mapping[str, tuple[FileRef, ...]]]
 """Files that are no longer needed, by subtask and table."""
@@ -35,49 +33,76 @@ class StoredOperator:
     replicated: Mapping[str, TableFiles]
     """The files of all subtasks, by table."""
     subtasks: Sequence[tuple[SubtaskEntry, SubtaskMetadata]]
-    """Those whose keys overlap the subtask's."""
+    """Those whose keys overlap the subtask's, with digests of their commit data."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShippedOperator:
-    """The metadata of all subtasks of an operator, to be shipped to every subtask. Pickles small.
+    """The metadata of all subtasks of an operator, to be shipped to every subtask.
 
     A subtask decodes only what it needs: with P subtasks, decoding everything everywhere would cost P².
     """
 
     configs: Mapping[str, TableConfig]
     replicated: Mapping[str, TableFiles]
-    packed: bytes
-    size_bytes: int
-    gone: GoneFiles = field(default_factory=dict)
-    """Files that the epoch no longer has, by subtask and table. Hosts need not keep them."""
+    """The files of all subtasks, by table."""
+    subtasks: tuple[bytes, ...]
+    """The metadata of each subtask, with digests of its commit data."""
+    gone: Mapping[int, bytes] = field(default_factory=dict)
+    """Files that the epoch no longer has, by table, pickled for each subtask. Hosts need not keep them."""
 
     def open(self, entry: OperatorEntry, task: TaskInfo, objects: JobObjects) -> StoredOperator:
         """What a subtask takes its state from."""
-        data = msgspec.msgpack.decode(
-            pa.decompress(self.packed, self.size_bytes, codec=_CODEC, asbytes=True), type=list[bytes]
-        )
         wanted = plan_rescale(task, entry)
-        encoded = {each.subtask_index: item for each, item in zip(entry.subtasks, data, strict=True)}
+        encoded = {each.subtask_index: item for each, item in zip(entry.subtasks, self.subtasks, strict=True)}
         subtasks = [(each, objects.decode_subtask(each, encoded[each.subtask_index])) for each in wanted]
         return StoredOperator(self.configs, self.replicated, subtasks)
 
+    def gone_files(self, subtask_index: int) -> Mapping[str, tuple[FileRef, ...]]:
+        """The files that a subtask had and that are no longer needed, by table."""
+        data = self.gone.get(subtask_index)
+        if data is None:
+            return {}
+        # From the driver of this job, like everything that Spark ships. It is never stored.
+        found: Mapping[str, tuple[FileRef, ...]] = pickle.loads(data)  # noqa: S301
+        return found
+
 
 def ship_operator(entry: OperatorEntry, objects: JobObjects, gone: GoneFiles) -> ShippedOperator:
-    """Pack the metadata of an operator. What `objects` does not know yet is read."""
+    """What subtasks need of the metadata of an operator. What `objects` does not know yet is read."""
     encoded = objects.read_encoded_subtasks(entry.subtasks)
     metadata = [
         objects.decode_subtask(each, data) for each, data in zip(entry.subtasks, encoded, strict=True)
     ]
     configs = newest_configs(metadata)
-    packed = msgspec.msgpack.encode(encoded)
     return ShippedOperator(
         configs,
         _merge_replicated(configs.values(), metadata),
-        pa.compress(packed, codec=_CODEC, asbytes=True),
-        len(packed),
-        gone,
+        tuple(_encode_needed(found, data) for found, data in zip(metadata, encoded, strict=True)),
+        {index: pickle.dumps(files) for index, files in gone.items()},
     )
+
+
+def digest_commit_data(metadata: SubtaskMetadata) -> SubtaskMetadata:
+    """The metadata with digests of its commit data. That belongs to its epoch and is committed.
+
+    The digest is all that a later epoch needs, to see whether it has the same to say. Output files may be
+    part of commit data, so it can be large.
+    """
+    if all(table.commit_data is None for table in metadata.tables):
+        return metadata
+    return replace(metadata, tables=tuple(_digest_table(table) for table in metadata.tables))
+
+
+def _digest_table(table: TableFiles) -> TableFiles:
+    if table.commit_data is None:
+        return table
+    return replace(table, commit_data=blake2b(table.commit_data, digest_size=16).digest())
+
+
+def _encode_needed(metadata: SubtaskMetadata, encoded: bytes) -> bytes:
+    needed = digest_commit_data(metadata)
+    return encoded if needed is metadata else encode_subtask(needed)
 
 
 def gone_files(before: SubtaskMetadata, now: SubtaskMetadata) -> dict[str, tuple[FileRef, ...]]:
@@ -101,7 +126,11 @@ def read_operator(
     return StoredOperator(
         configs,
         _merge_replicated(configs.values(), metadata),
-        [(each, found) for each, found in read if each.key_range.overlaps(task.key_range)],
+        [
+            (each, digest_commit_data(found))
+            for each, found in read
+            if each.key_range.overlaps(task.key_range)
+        ],
     )
 
 
