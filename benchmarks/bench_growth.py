@@ -1,7 +1,9 @@
 """What a job uses as it grows old: 1,000 small epochs, and how each resource looks along the way.
 
-The subtasks run in this process, over a store in memory that counts. The job has a keyed and a replicated
-table and a sink, and all its keys are known after some epochs: whatever grows after that grows without end.
+First the subtasks run in this process, over a store in memory that counts. The job has a keyed and a
+replicated table and a sink, and all its keys are known after some epochs: whatever grows after that grows
+without end. Then fewer epochs of a similar job on local Spark, of which
+`make soak ARGS=tests/soak/test_soak_growth.py` runs 1,000.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ import pyarrow as pa
 
 import lakestate as ls
 from benchmarks.bench_requests import Totals
+from benchmarks.spark_growth import print_curve
 from lakestate.testing.chained_job import ChainedJob
 from lakestate.testing.counting import count_requests
 
 EPOCHS = 1_000
 SHOWN_EVERY = 100
+SPARK_EPOCHS = 100
+SPARK_SHOWN_EVERY = 20
 SUBTASKS = 4
 KEYS = 2_000
 ROWS = 200
@@ -53,6 +58,8 @@ def main() -> None:
     counts = list(zip(COLUMNS, early, late, strict=True))[2:-1]
     grown = [name for name, was, now in counts if now > GROWTH_MAX * was]
     print(f"grown by more than {GROWTH_MAX} after epoch {rows[2][0]:,.0f}: {', '.join(grown) or 'nothing'}")
+    print(f"{SPARK_EPOCHS} epochs on local Spark:")
+    print_curve(SPARK_EPOCHS, SPARK_SHOWN_EVERY)
 
 
 def curve(cache: Path) -> Iterator[tuple[float, ...]]:

@@ -21,7 +21,8 @@ SETTINGS = {
 def local_spark(settings: dict[str, str] | None = None) -> SparkSession:
     """A session whose Python workers can import this repository."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+    here, given = str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, given] if given else [here])
     session = SparkSession.builder.master("local[2]").config(map=SETTINGS | (settings or {})).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
