@@ -11,7 +11,7 @@ from lakestate.testing.s3_server import S3Server
 from lakestate.testing.simulation.cluster.small_limits import separate_runs as keep_runs_separate
 
 # What tests share asserts as tests do: with a message, and also under `python -O`.
-SHARED = ("corruption", "fuzzing", "jobs", "servers", "sinks", "soak", "spark", "storage")
+SHARED = ("corruption", "fuzzing", "jobs", "nexmark", "servers", "sinks", "soak", "spark", "storage")
 pytest.register_assert_rewrite(
     "lakestate.testing.store_contract",
     "lakestate.testing.upload_contract",

@@ -1,0 +1,3 @@
+SELECT auction, price
+FROM bids
+WHERE auction % 123 = 0

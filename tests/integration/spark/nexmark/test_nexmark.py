@@ -1,0 +1,86 @@
+"""Nexmark on Spark: every query gives the rows of its batch answer, whatever is interrupted or killed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from examples.nexmark.job import QUERIES, Feed
+from tests.support.nexmark.answers import ALL_QUERIES, answer
+from tests.support.nexmark.output import check_same
+from tests.support.nexmark.runs import run_interrupted, run_killed
+from tests.support.repository import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = Feed(events=6_000, events_per_epoch=1_500, seed=11)
+LARGE_FACTOR = 20
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query in this test: the event time from event to event."""
+
+    every: str = "30 ms"
+
+    def feed(self, factor: int = 1) -> Feed:
+        return replace(
+            SMALL,
+            every=self.every,
+            events=factor * SMALL.events,
+            events_per_epoch=factor * SMALL.events_per_epoch,
+        )
+
+
+CASES = {
+    "q0": Case(),
+    "q1": Case(),
+    "q2": Case(),
+    "q10": Case(),
+    "q14": Case(every="20 seconds"),
+    "q17": Case(every="20 seconds"),
+    "q21": Case(),
+    "q22": Case(),
+}
+STILL_TO_COME = {
+    *("q3", "q4", "q5", "q6", "q7", "q8", "q9", "q11", "q12", "q13", "q15", "q16", "q18", "q19", "q20")
+}
+KILLED = ("q10", "q14", "q17")
+"""Files in partitions, a Python function, state. Drivers of their own take long to start: not for all."""
+
+
+def test_every_query_has_a_file_and_a_case_or_is_known_to_be_missing() -> None:
+    assert {*CASES} | STILL_TO_COME == {*ALL_QUERIES}
+    assert {*CASES} & STILL_TO_COME == set()
+    assert {*QUERIES} == {*CASES}
+    assert {file.stem for file in (ROOT / "examples/nexmark").glob("*.sql")} == {*ALL_QUERIES}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("query", CASES)
+def test_a_query_that_is_interrupted_answers_as_a_batch_does(
+    spark: SparkSession, tmp_path: Path, query: str
+) -> None:
+    feed = CASES[query].feed()
+    check_same(run_interrupted(spark, query, feed, tmp_path), answer(query, feed))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("query", CASES)
+def test_a_query_over_many_events_answers_as_a_batch_does(
+    spark: SparkSession, tmp_path: Path, query: str
+) -> None:
+    feed = CASES[query].feed(LARGE_FACTOR)
+    check_same(run_interrupted(spark, query, feed, tmp_path), answer(query, feed))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("query", KILLED)
+def test_a_query_whose_driver_is_killed_answers_as_a_batch_does(tmp_path: Path, query: str) -> None:
+    feed = CASES[query].feed()
+    check_same(run_killed(query, feed, tmp_path), answer(query, feed))

@@ -1,0 +1,48 @@
+"""What each query of Nexmark answers about a feed: DuckDB over all events at once."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from examples.nexmark.job import BID_DELAY, Feed
+from tests.support.repository import ROOT
+
+from lakestate.config import duration_us
+from lakestate.testing.auctions import AuctionHouse, AuctionKind
+
+ALL_QUERIES = tuple(f"q{number}" for number in range(23))
+SIDE = pa.table({"key": range(10_000), "value": [f"value-{key}" for key in range(10_000)]})
+
+
+def answer(query: str, feed: Feed, threads: int = 1) -> pa.Table:
+    """The rows of a query, without windows that are still open at the end of the feed."""
+    with duckdb.connect(config={"threads": threads}) as database:
+        database.execute("SET TimeZone = 'UTC'")
+        database.execute("SET VARIABLE until = $1::TIMESTAMPTZ", [watermark(query, feed)])
+        for kind in AuctionKind:
+            database.register(kind.value, rows_of(feed, kind))
+        database.register("side", SIDE)
+        return database.sql(query_text(query)).to_arrow_table()
+
+
+def query_text(query: str) -> str:
+    """The batch query, in the SQL of DuckDB."""
+    return (ROOT / f"examples/nexmark/{query}.sql").read_text()
+
+
+def rows_of(feed: Feed, kind: AuctionKind) -> pa.Table:
+    """The rows of a kind among the events of a feed."""
+    house = AuctionHouse(feed.seed, duration_us(feed.every))
+    return pa.table(house.rows(kind, 0, kind.rows_in(feed.events)))
+
+
+def watermark(query: str, feed: Feed) -> datetime:
+    """Up to when all that the query reads is known at the end of a feed."""
+    tables = re.findall(r"\b(?:FROM|JOIN) (\w+)", query_text(query))
+    kinds = [kind for kind in AuctionKind if kind.value in tables]
+    delays = {AuctionKind.BIDS: BID_DELAY}
+    return min(pc.max(rows_of(feed, kind)["ts"]).as_py() - delays.get(kind, timedelta(0)) for kind in kinds)
