@@ -45,7 +45,11 @@ if TYPE_CHECKING:
         sum,  # noqa: A004
     )
     from lakestate.operators.context import OperatorContext
+    from lakestate.operators.keyed_function.function import KeyedFunction
+    from lakestate.operators.keyed_function.state import KeyState, ListState, MapState, ValueState
     from lakestate.operators.operator import Operator, TwoInputOperator
+    from lakestate.operators.timers.table import Timers
+    from lakestate.operators.timers.view import TimersView
     from lakestate.protocol.compaction import CompactionPolicy
     from lakestate.protocol.metadata import CommitPart
     from lakestate.protocol.retention import RetentionPolicy
@@ -115,10 +119,14 @@ _MODULES = {
     "IncompatibleStateError": "lakestate.errors",
     "InvalidInputError": "lakestate.errors",
     "JsonLinesSink": "lakestate.sinks.formats.json_lines.sink",
+    "KeyState": "lakestate.operators.keyed_function.state",
+    "KeyedFunction": "lakestate.operators.keyed_function.function",
     "KeyedTable": "lakestate.tables.keyed.table",
     "KeyedView": "lakestate.tables.keyed.view",
     "LakestateDataSource": "lakestate.spark.data_source.source",
     "LakestateError": "lakestate.errors",
+    "ListState": "lakestate.operators.keyed_function.state",
+    "MapState": "lakestate.operators.keyed_function.state",
     "MigratableState": "lakestate.tables.migration.migrations",
     "Migration": "lakestate.tables.migration.migrations",
     "MissingExtraError": "lakestate.errors",
@@ -148,8 +156,11 @@ _MODULES = {
     "TaskInfo": "lakestate.protocol.values",
     "TimeKeyTable": "lakestate.tables.time_key.table",
     "TimeKeyView": "lakestate.tables.time_key.view",
+    "Timers": "lakestate.operators.timers.table",
+    "TimersView": "lakestate.operators.timers.view",
     "Ttl": "lakestate.tables.keyed.table",
     "TwoInputOperator": "lakestate.operators.operator",
+    "ValueState": "lakestate.operators.keyed_function.state",
     "VerificationReport": "lakestate.verification",
     "VisibleOutputError": "lakestate.errors",
     "bool_and": "lakestate.operators.aggregates.plain",
@@ -201,10 +212,14 @@ __all__ = [
     "IncompatibleStateError",
     "InvalidInputError",
     "JsonLinesSink",
+    "KeyState",
+    "KeyedFunction",
     "KeyedTable",
     "KeyedView",
     "LakestateDataSource",
     "LakestateError",
+    "ListState",
+    "MapState",
     "MigratableState",
     "Migration",
     "MissingExtraError",
@@ -234,8 +249,11 @@ __all__ = [
     "TaskInfo",
     "TimeKeyTable",
     "TimeKeyView",
+    "Timers",
+    "TimersView",
     "Ttl",
     "TwoInputOperator",
+    "ValueState",
     "VerificationReport",
     "VisibleOutputError",
     "bool_and",

@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakestate.coordinator.commit import OperatorCommit
 from lakestate.errors import InvalidInputError
 from lakestate.operators.context import OperatorContext
+from lakestate.operators.timers.table import TimerTime, timers_of
 from lakestate.protocol.metadata import Column
 from lakestate.tables.arrow.schema import arrow_fields, columns_of
 from lakestate.tables.contract import Table
@@ -75,11 +76,22 @@ class Operator:
         """Process rows of this subtask's keys. Never called without rows."""
         raise NotImplementedError(f"{type(self).__name__} does not define process_batch")
 
+    def on_rows_end(self, ctx: OperatorContext) -> Batches:
+        """Called once in every epoch after its last row, before `on_watermark` and timers."""
+
     def on_watermark(self, watermark: datetime, ctx: OperatorContext) -> Batches:
         """Called once in every epoch after its rows, if there is a watermark yet.
 
         It is in UTC, may be the same as in the previous epoch, and never decreases.
         """
+
+    def on_timer(self, rows: pa.Table, ctx: OperatorContext) -> Batches:
+        """Called with timers whose time has come, in order of time: their keys, `at`, and other columns.
+
+        After `on_watermark`, and again in the same epoch for timers that this sets in the past. When the
+        stream has ended, all timers in event time fire before `on_close`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define on_timer")
 
     def on_close(self, ctx: OperatorContext) -> Batches:
         """Called in the last epoch of a stream that has ended (`query.stop(drain=True)`): no rows follow.
@@ -194,7 +206,37 @@ def follows_event_time(operator: Operator) -> bool:
     """
     if operator.follows_time is not None:
         return operator.follows_time
-    return any(_overrides(operator, hook) for hook in EVENT_TIME_HOOKS)
+    return any(_overrides(operator, hook) for hook in EVENT_TIME_HOOKS) or has_timers(
+        operator, TimerTime.EVENT
+    )
+
+
+def follows_clock(operator: Operator) -> bool:
+    """Whether the operator wants to be called at times of day, even if there are no rows."""
+    return operator.follows_processing_time or has_timers(operator, TimerTime.PROCESSING)
+
+
+def has_timers(operator: Operator, time: TimerTime) -> bool:
+    """Whether the operator declares timers that follow this clock."""
+    return any(timers.time is time for timers in timers_of(operator.tables()).values())
+
+
+def check_timers(operator: Operator, where: str, *, has_event_time: bool) -> None:
+    """Refuse timers that could never fire, or whose operator does not say what happens then."""
+    timers = timers_of(operator.tables())
+    if timers and not _overrides(operator, "on_timer"):
+        raise InvalidInputError(
+            "an operator has timers, and does not define on_timer",
+            object_name=where,
+            found=", ".join(timers),
+            action="define on_timer(self, rows, ctx)",
+        )
+    if has_timers(operator, TimerTime.EVENT) and not has_event_time:
+        raise InvalidInputError(
+            "timers in event time never fire: no source of the operator's rows has event time",
+            object_name=where,
+            action='name it with source(…, event_time="ts"), or declare the timers with time="processing"',
+        )
 
 
 def _overrides(operator: Operator, hook: str) -> bool:

@@ -88,6 +88,10 @@ class RunningSink:
             raise
         return iter(())
 
+    def end_rows(self) -> Iterator[pa.RecordBatch]:
+        """Do nothing: rows are written as they come."""
+        return iter(())
+
     def watermark(self) -> Iterator[pa.RecordBatch]:
         """Do nothing: a writer has the watermark in its context."""
         return iter(())

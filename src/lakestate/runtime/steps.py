@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import ModuleType
 from typing import Protocol
 
@@ -21,6 +21,8 @@ from lakestate.errors import InvalidInputError, LakestateError, OperatorError
 from lakestate.observability.file_events import FileEvent
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import Batches, Operator, batches_of, state_tables
+from lakestate.operators.timers.running import RunningTimers
+from lakestate.operators.timers.table import timers_of
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.runtime.conform import conform_input, conform_output
 from lakestate.tables.arrow.schema import arrow_fields, columns_of
@@ -59,8 +61,12 @@ class RunningStep(Protocol):
         """Process rows of an input."""
         ...
 
+    def end_rows(self) -> Iterator[pa.RecordBatch]:
+        """Called after the last row."""
+        ...
+
     def watermark(self) -> Iterator[pa.RecordBatch]:
-        """Called after the last row, if there is a watermark."""
+        """Called after that, if there is a watermark."""
         ...
 
     def close(self) -> Iterator[pa.RecordBatch]:
@@ -145,6 +151,7 @@ class RunningOperator:
         self._context = OperatorContext(scope.task, scope.epoch, scope.times, scope.tables, declared)
         self._declaration = operator
         self._operator = fresh_copy(operator, {name: self._context.view(name) for name in declared})
+        self._timers = RunningTimers(timers_of(declared), self._context)
 
     def start(self) -> Iterator[pa.RecordBatch]:
         """Call `on_start`."""
@@ -157,6 +164,10 @@ class RunningOperator:
             batch = conform_input(batch, needed, f"input of {self._scope.where}")
         return self._run_hook("process", lambda: self._operator.process(input_name, batch, self._context))
 
+    def end_rows(self) -> Iterator[pa.RecordBatch]:
+        """Call `on_rows_end`."""
+        return self._run_hook("on_rows_end", lambda: self._operator.on_rows_end(self._context))
+
     def watermark(self) -> Iterator[pa.RecordBatch]:
         """Call `on_watermark`."""
         watermark = self._context.watermark
@@ -164,12 +175,19 @@ class RunningOperator:
         return self._run_hook("on_watermark", lambda: self._operator.on_watermark(watermark, self._context))
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """Call `on_close`."""
-        return self._run_hook("on_close", lambda: self._operator.on_close(self._context))
+        """Call `on_timer` for all timers in event time, and then `on_close`."""
+        yield from self._fire_timers()
+        yield from self._run_hook("on_close", lambda: self._operator.on_close(self._context))
 
     def end_epoch(self) -> Iterator[pa.RecordBatch]:
-        """Call `on_epoch_end`."""
-        return self._run_hook("on_epoch_end", lambda: self._operator.on_epoch_end(self._context))
+        """Call `on_timer` for timers that are due, and then `on_epoch_end`."""
+        yield from self._fire_timers()
+        yield from self._run_hook("on_epoch_end", lambda: self._operator.on_epoch_end(self._context))
+        self._timers.wake()
+
+    def _fire_timers(self) -> Iterator[pa.RecordBatch]:
+        for rows in self._timers.due(self._scope.where):
+            yield from self._run_hook("on_timer", partial(self._operator.on_timer, rows, self._context))
 
     def finish(self, *, finish_files: bool) -> None:
         """Do nothing: an operator's state is already in its tables."""

@@ -150,6 +150,7 @@ class SubtaskRun:
             yield from self._emit(number, self._end_epoch(step))
 
     def _end_epoch(self, step: RunningStep) -> Iterator[pa.RecordBatch]:
+        yield from step.end_rows()
         if self._plan.watermark_us is not None:
             yield from step.watermark()
         if self._plan.ending is Ending.END_OF_STREAM:

@@ -21,7 +21,7 @@ from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobD
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import ConflictError, InvalidInputError
 from lakestate.observability.progress import EpochProgress
-from lakestate.operators.operator import Operator, has_on_commit, state_tables
+from lakestate.operators.operator import Operator, check_timers, has_on_commit, state_tables
 from lakestate.protocol.metadata import SourceOffsets, TableConfig
 from lakestate.protocol.values import TaskInfo
 from lakestate.runtime.operator_commit import operator_committer
@@ -80,6 +80,7 @@ class OperatorHarness:
         settings: DriverSettings | None = None,
     ) -> None:
         self._operator = require_instance("the operator", operator, Operator)
+        check_timers(operator, type(operator).__name__, has_event_time=True)
         self._parallelism = parallelism
         self._key = _key_of(operator, key)
         self._clock = HarnessClock() if backend is None else None

@@ -76,6 +76,10 @@ CASES = {
         ["{folder}/bids.db"],
         harness={"key": "bidder"},
     ),
+    "src/lakestate/operators/timers/table.py Remind": Case(
+        rows({"user": "ada", "due": at(9)}, {"user": "bob", "due": at(11)}, watermark=at(10)),
+        rows({"user": "ada", "due": at(10)}, watermark=at(12)),
+    ),
     "docs/reliability.md Totals": VISITS,
     "docs/table-types.md Visits": VISITS,
     "examples/bidder_totals.py BidderTotals": Case(

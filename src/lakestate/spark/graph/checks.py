@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError, NotFoundError
 from lakestate.job.objects import JobObjects
-from lakestate.operators.operator import TwoInputOperator, has_on_commit, state_tables
+from lakestate.operators.operator import TwoInputOperator, check_timers, has_on_commit, state_tables
 from lakestate.protocol.metadata import Manifest, TableConfig
 from lakestate.protocol.names import did_you_mean, require_name
 from lakestate.sinks.sink import Sink
@@ -186,6 +186,9 @@ def _check_operator(node: ApplyNode, schemas: Schemas, on_problem: OnProblem) ->
     where = f"operator {node.step_id}"
     with report_problems(on_problem):
         has_on_commit(node.operator, where)
+    with report_problems(on_problem):
+        timed = (each.event_time is not None for each in ancestors_of(node) if isinstance(each, SourceNode))
+        check_timers(node.operator, where, has_event_time=any(timed))
     two = isinstance(node.operator, TwoInputOperator)
     if two != isinstance(node.parent, ConnectNode):
         on_problem(

@@ -7,6 +7,7 @@ from typing import Any
 from lakestate.config import require_instance
 from lakestate.errors import InvalidInputError
 from lakestate.operators.aggregates.aggregate import Aggregate
+from lakestate.operators.keyed_function.function import KeyedFunction
 from lakestate.operators.operator import Operator
 from lakestate.row_kind import Emit, RowKind, StreamKind, require_kind
 from lakestate.sinks.sink import Sink
@@ -25,6 +26,7 @@ from lakestate.spark.graph.nodes import (
 from lakestate.spark.graph.partition_shuffle import add_partition_shuffle
 from lakestate.spark.streams.aggregate import add_running_aggregate
 from lakestate.spark.streams.building import Building, check_expression
+from lakestate.spark.streams.process import add_keyed_function
 
 _ANY = tuple(RowKind)
 
@@ -149,6 +151,12 @@ class KeyedStream(Stream):
         node, emitted = add_running_aggregate(self._building, self._node, operator_id, aggregates, emit)
         key = self._building.schemas.key(self._node)
         return Stream(self._building, node, StreamKind(emitted.kind, key))
+
+    def process(self, operator_id: str, function: KeyedFunction) -> Stream:
+        """Call a function for one key at a time, with state and timers; see `lakestate.KeyedFunction`."""
+        require_instance(f"function {operator_id}", function, KeyedFunction)
+        require_kind(self._kind, (RowKind.APPEND,), f"process {operator_id}")
+        return Stream(self._building, add_keyed_function(self._building, self._node, operator_id, function))
 
 
 class ConnectedStreams:
