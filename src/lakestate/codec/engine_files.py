@@ -181,6 +181,14 @@ class SparkFiles:
                 for path in log.file_paths():
                     yield log.name, path
 
+    def renumber(self, epoch: Epoch) -> SparkFiles:
+        """The same batch as that of another epoch: there were epochs without a batch before it.
+
+        Spark needs the offsets of the batch before, except for those of its first batch.
+        """
+        before = self.offsets if self.before is None and epoch.batch_id else self.before
+        return replace(self, epoch=epoch, before=before)
+
     def at(self, epoch: Epoch) -> SparkFiles:
         """The same position as that of a later epoch, which has read no more.
 

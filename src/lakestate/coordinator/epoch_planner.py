@@ -47,7 +47,7 @@ class EpochPlanner:
             epoch=epoch,
             generation=generation,
             parent=parent,
-            watermark_us=None if parent is None else self._next_watermark_us(parent, ending),
+            watermark_us=None if parent is None else self.next_watermark_us(parent, ending),
             min_epoch=Epoch(max(1, epoch - self.retention.keep_epochs + 1)),
             processing_time_us=1000
             * (now_ms if expired_at_us is not None else _processing_time_ms(parent, now_ms)),
@@ -58,7 +58,8 @@ class EpochPlanner:
             state_id=state_id,
         )
 
-    def _next_watermark_us(self, parent: Manifest, ending: Ending) -> int | None:
+    def next_watermark_us(self, parent: Manifest, ending: Ending = Ending.CONTINUE) -> int | None:
+        """The watermark of the epoch after `parent`."""
         if ending is Ending.FINISH_FILES:
             # Operators are not called, so nothing may expire that they have not seen the watermark pass.
             return parent.watermark_us

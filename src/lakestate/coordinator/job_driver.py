@@ -17,7 +17,7 @@ from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.commit import Committers, commit_epoch
 from lakestate.coordinator.compact import compact_stored
 from lakestate.coordinator.complete_epoch import operator_entries, pre_commits_of
-from lakestate.coordinator.engine_logs import read_logs, store_logs
+from lakestate.coordinator.engine.logs import read_logs, store_logs
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskMerges
 from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
 from lakestate.coordinator.epoch_progress import StopWatch, summarise_epoch
@@ -126,7 +126,7 @@ class JobDriver:
         self._steps = dict(steps)
         self._committers = committers
         self._settings = settings or DriverSettings()
-        self._planner = EpochPlanner(job_id, self._settings.retention, tuple(timed_sources))
+        self.planner = EpochPlanner(job_id, self._settings.retention, tuple(timed_sources))
         self._compactor = compactor or self._compact_here
         self._clean_up = clean_up
         self._claim_output = claim_output
@@ -203,6 +203,10 @@ class JobDriver:
             return ()
         return (*self.parent.engine_files, *read_logs(self._job, self.parent))
 
+    def now_ms(self) -> int:
+        """The time of this driver's clock."""
+        return self._ambient.now_ms()
+
     def next_epoch(self) -> Epoch:
         """The epoch after the newest."""
         return next_epoch(self.parent)
@@ -210,7 +214,7 @@ class JobDriver:
     def plan(self, ending: Ending = Ending.CONTINUE) -> EpochPlan:
         """What the subtasks of the next epoch are given."""
         time_of_epoch = self._clock.epoch_time(self.parent, reset=self._resets_clock)
-        return self._planner.plan(
+        return self.planner.plan(
             self.parent,
             self.claim.generation,
             time_of_epoch.now_ms,

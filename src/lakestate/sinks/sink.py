@@ -169,6 +169,11 @@ class Sink(ABC):
         """The partitions whose rows must each go to one subtask, or None if rows can go to any."""
         return None
 
+    @property
+    def follows_event_time(self) -> bool:
+        """Whether it finishes files when the watermark passes, and so wants an epoch even without rows."""
+        return False
+
     def claim_output(self, owner: OutputOwner, claim: OutputClaim) -> None:
         """Own the output, or refuse: called once at a start, before anything of the job is written to it.
 

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakestate.coordinator.commit import require_committers
-from lakestate.coordinator.engine_logs import read_logs
+from lakestate.coordinator.engine.logs import read_logs
 from lakestate.coordinator.job_clock import JobClock
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.recover import refuse_finished_before_claim

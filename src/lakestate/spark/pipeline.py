@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakestate.config import StoreConfig, duration_us
 from lakestate.coordinator.commit import Committer, OperatorCommitter
+from lakestate.coordinator.engine.batches import require_position
 from lakestate.coordinator.job_clock import JobClock
 from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
@@ -29,7 +30,6 @@ from lakestate.runtime.sink_step import output_claim, sink_clean_up, sink_commit
 from lakestate.sinks.output_owner import OutputClaim
 from lakestate.sinks.sink import Sink
 from lakestate.spark.checkpoint.directory import SparkDirectory
-from lakestate.spark.checkpoint.offsets import require_offsets
 from lakestate.spark.dry_run import PipelineDryRun, dry_run_pipeline
 from lakestate.spark.execution.compactor import SparkCompactor
 from lakestate.spark.execution.compile import CompiledPipeline, compile_pipeline
@@ -43,18 +43,18 @@ from lakestate.spark.query import PipelineQuery
 from lakestate.spark.session import check_session, check_speculation
 from lakestate.spark.stopping import StopOnSignal, Timeout, ending_of, timeout_seconds
 from lakestate.spark.streams import Building, SourceStream
+from lakestate.spark.triggers import require_trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_TRIGGERS = ("processingTime", "availableNow", "once")
 
 
 class Pipeline:
     """A job: sources, operators and sinks, with its state below a checkpoint URL.
 
     State is found again by `job_id` and by the ids of operators and sinks, so keep them stable.
-    `checkpoint` is a URL or a local path, or a `ParquetBackend` if you need more settings.
+    `checkpoint` is a URL or a local path, or a `ParquetBackend` if you need more settings. If no epoch has
+    run for `idle`, and steps wait for time to pass, an epoch without rows runs; None switches that off.
 
         class Count(ls.Operator):
             output = "user string, n bigint"
@@ -87,6 +87,7 @@ class Pipeline:
         compaction: CompactionPolicy | None = CompactionPolicy(),  # noqa: B008
         cache_dir: str | Path | None = None,
         clock_tolerance: str | timedelta = "1 hour",
+        idle: str | timedelta | None = "10 seconds",
     ) -> None:
         self._job_id = require_name("job", job_id)
         self._backend = (
@@ -99,6 +100,7 @@ class Pipeline:
         self._settings = DriverSettings(retention or RetentionPolicy(), compaction, tolerance_ms)
         self._building = Building()
         self._graph = self._building.graph
+        self._idle_us = None if idle is None else duration_us(idle)
 
     def __repr__(self) -> str:
         drawn = describe_graph(self._graph)
@@ -167,7 +169,7 @@ class Pipeline:
         In a terminal or a notebook, the query shows a line about its newest epoch. `progress` switches
         it on or off; so does the environment variable `LAKESTATE_PROGRESS`, 1 or 0.
         """
-        trigger = _require_trigger(trigger)
+        trigger = require_trigger(trigger)
         check_listeners(listeners)
         listeners = with_progress(listeners, progress)
         check_names(self._graph)
@@ -195,7 +197,7 @@ class Pipeline:
                 self._go_back(from_epoch, accept_visible_output=accept_visible_output)
             parent = driver.start(reopen=reopen, reset_clock=reset_clock)
             self._check_stored(parent, drop)
-            return PipelineQuery(pipeline, driver, directory, trigger, listeners, work)
+            return PipelineQuery(pipeline, driver, directory, trigger, listeners, work, self._idle_us)
         except BaseException:
             driver.stop()
             directory.remove()
@@ -243,9 +245,11 @@ class Pipeline:
     def _stored_epoch(self, from_epoch: int | str | None) -> Manifest | None:
         """The epoch that the job continues from, as it is before the job is claimed."""
         if from_epoch is None:
-            return self._backend.newest_checkpoint(self._job_id)
-        manifest = open_epoch_to_continue(self._backend.objects(self._job_id), from_epoch)
-        require_offsets(manifest)
+            manifest = self._backend.newest_checkpoint(self._job_id)
+        else:
+            manifest = open_epoch_to_continue(self._backend.objects(self._job_id), from_epoch)
+        if manifest is not None:
+            require_position(manifest)
         return manifest
 
     def _go_back(self, to: int | str, *, accept_visible_output: bool) -> None:
@@ -305,11 +309,3 @@ class Pipeline:
         if manifest is None:
             return resolve_dropped(drop, {}, {}, f"job {self._job_id}, which has no epoch,")
         return check_stored(self._graph, manifest, self._backend.objects(self._job_id), drop)
-
-
-def _require_trigger(trigger: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if trigger is None:
-        return {"processingTime": "0 seconds"}
-    if len(trigger) != 1 or next(iter(trigger)) not in _TRIGGERS:
-        raise InvalidInputError("unknown trigger", found=dict(trigger), expected=f"one of {_TRIGGERS}")
-    return trigger

@@ -6,28 +6,27 @@ made an epoch fail: Spark would pass on only its text, so it learns only that th
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from threading import Event, Lock, RLock, Thread, get_ident
+from threading import Event, Lock, RLock, Thread
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult
-from lakestate.coordinator.job_driver import AlreadyPublished, EpochFinished, JobDriver, StartAgain
-from lakestate.errors import IncompatibleStateError, InvalidInputError
-from lakestate.observability.listeners import Listener, tell_epoch
+from lakestate.coordinator.epoch_plan import Ending
+from lakestate.coordinator.job_driver import JobDriver
+from lakestate.errors import InvalidInputError
+from lakestate.observability.listeners import Listener
 from lakestate.observability.progress import EpochProgress
 from lakestate.observability.progress_line import ProgressLine
-from lakestate.protocol.metadata import CompletionStatus, Manifest
-from lakestate.protocol.values import Epoch
+from lakestate.protocol.metadata import CompletionStatus
 from lakestate.runtime.sink_step import has_open_files
 from lakestate.spark.checkpoint.directory import SparkDirectory, full_disk_error
-from lakestate.spark.checkpoint.offsets import files_to_rebuild, has_offsets, rebuild_directory
+from lakestate.spark.checkpoint.offsets import files_to_rebuild, rebuild_directory
 from lakestate.spark.execution.compile import CompiledPipeline, combine_sources
-from lakestate.spark.execution.epoch_runner import EpochRunner
 from lakestate.spark.execution.work import SparkWork
-from lakestate.spark.session import apply_settings, free_query_name, use_settings
+from lakestate.spark.query_epochs import QueryEpochs
+from lakestate.spark.session import free_query_name
+from lakestate.spark.silence import SilenceWatch
 from lakestate.spark.stopping import (
     StopAttempt,
     StopCalls,
@@ -38,13 +37,11 @@ from lakestate.spark.stopping import (
     wait_interruptibly,
 )
 from lakestate.spark.tasks.task_errors import error_from_spark
+from lakestate.spark.triggers import ends_by_itself, quiet_s
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-
-RECENT_EPOCHS = 100
-"""As many epochs as Spark keeps by default."""
 
 
 class EpochNotFinishedError(RuntimeError):
@@ -62,6 +59,7 @@ class PipelineQuery:
         trigger: Mapping[str, Any],
         listeners: Sequence[Listener],
         work: SparkWork,
+        idle_us: int | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._driver = driver
@@ -69,24 +67,21 @@ class PipelineQuery:
         self._trigger = dict(trigger)
         self._listeners = tuple(listeners)
         self._work = work
-        self._runner = EpochRunner(pipeline, directory.path)
+        self._epochs = QueryEpochs(pipeline, driver, directory.path, self._listeners, work)
         self._epoch_lock = RLock()
         """Held while an epoch runs, and while `_spark_query` is replaced."""
         self._stop_lock = Lock()
-        self._epoch_thread: int | None = None
-        self._running: Epoch | None = None
         self._ended = Event()
         self._is_stopping = False
-        self._starts_again = False
-        self._is_prepared = False
         self._failure: BaseException | None = None
-        self._recent: deque[EpochProgress] = deque(maxlen=RECENT_EPOCHS)
+        self._silence = SilenceWatch(self._epochs.due, quiet_s(trigger, idle_us), self._run_when_silent)
         self._spark_query = self._launch()
         self._watcher = Thread(target=self._watch, name="lakestate-query", daemon=True)
         self._watcher.start()
+        self._silence.start()
 
     def __repr__(self) -> str:
-        newest = f"epoch {self._recent[-1].epoch}" if self._recent else "no epoch yet"
+        newest = f"epoch {self._epochs.recent[-1].epoch}" if self._epochs.recent else "no epoch yet"
         return f"<PipelineQuery {self.name!r}: {self._state()}, {newest}>"
 
     def _state(self) -> str:
@@ -119,12 +114,12 @@ class PipelineQuery:
     @property
     def lastProgress(self) -> EpochProgress | None:  # noqa: N802
         """The progress of the newest epoch, or None before the first."""
-        return self._recent[-1] if self._recent else None
+        return self._epochs.recent[-1] if self._epochs.recent else None
 
     @property
     def recentProgress(self) -> list[EpochProgress]:  # noqa: N802
         """The progress of the last 100 epochs of this run, oldest first."""
-        return list(self._recent)
+        return list(self._epochs.recent)
 
     def exception(self) -> BaseException | None:
         """The error that made the query fail, or None."""
@@ -143,7 +138,8 @@ class PipelineQuery:
     def processAllAvailable(self) -> None:  # noqa: N802
         """Wait until everything that the sources have now is in a committed epoch. For tests.
 
-        If rows keep arriving, it may never return. If the query fails, raise its error.
+        If rows keep arriving, it may never return. If the query fails, raise its error. A query that ends by
+        itself has ended when it returns.
         """
         self._refuse_in_own_epoch("processAllAvailable")
         while not self._ended.is_set():
@@ -155,6 +151,8 @@ class PipelineQuery:
                 while self._spark_query is waited_for and not self._ended.wait(0.01):
                     continue
             else:
+                if ends_by_itself(self._trigger):
+                    wait_interruptibly(self._ended, None)
                 break
         if self._failure is not None:
             raise self._failure
@@ -191,7 +189,7 @@ class PipelineQuery:
             self.name,
             stop=lambda: self._stop(ending),
             cancel=self._cancel,
-            running=lambda: self._running,
+            running=lambda: self._epochs.running,
             failure=self.exception,
         )
         return StopAttempt(calls)
@@ -208,7 +206,7 @@ class PipelineQuery:
             self.awaitTermination()
 
     def _refuse_in_own_epoch(self, call: str) -> None:
-        if self._epoch_thread == get_ident():
+        if self._epochs.is_own_thread:
             raise InvalidInputError(
                 f"a pipeline cannot be stopped from within its own epoch: {call}() waits for that epoch"
                 if call == "stop"
@@ -243,15 +241,16 @@ class PipelineQuery:
         if self._failure is not None:
             raise self._failure
         try:
-            with self._epoch_lock, use_settings(self._pipeline.schemas.session):
+            with self._epoch_lock:
                 self._work.raise_if_cancelled()
                 if self._driver.parent is None:
                     # A driver that we have fenced may have published the first one meanwhile.
                     self._driver.refresh()
-                self._starts_again = True
-                while self._starts_again and self._has_to_end(ending):
-                    self._starts_again = False
-                    self._run_epoch(None, self._driver.next_epoch(), ending)
+                epochs = self._epochs
+                epochs.must_start_again = True
+                while epochs.must_start_again and self._has_to_end(ending):
+                    epochs.must_start_again = False
+                    epochs.run_without_batch(ending)
         except BaseException as failure:
             self._failure = self._work.reason or failure
             raise self._failure from failure
@@ -259,8 +258,7 @@ class PipelineQuery:
     def _has_to_end(self, ending: Ending) -> bool:
         """Whether the newest epoch left open what an epoch with this ending closes."""
         newest = self._driver.parent
-        # An epoch before the first batch would have no offsets to continue from, and Spark would begin
-        # with a batch whose epoch is already taken.
+        # Without any epoch there is nothing to close, and the job stays as it is.
         if newest is None or newest.status is CompletionStatus.FINAL:
             return False
         sinks = {node.step_id: node.sink for node in self._pipeline.graph.sinks}
@@ -269,10 +267,12 @@ class PipelineQuery:
     def _launch(self) -> StreamingQuery:
         """Start Spark's query at the end of the newest epoch."""
         parent = self._driver.parent
+        self._epochs.begin()
+        self._silence.note_epoch()
         files = files_to_rebuild(
             self._driver.read_engine_files(),
             None if parent is None else parent.epoch,
-            self._runner.source_paths.check,
+            self._epochs.runner.source_paths.check,
         )
         try:
             rebuild_directory(self._directory.path, files)
@@ -289,44 +289,48 @@ class PipelineQuery:
 
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
         with self._epoch_lock:
-            if self._is_stopping:
+            if self._is_over():
+                # While the batch waited for an epoch without rows, this was decided.
                 raise EpochNotFinishedError("the pipeline is stopping")
             try:
-                self._prepare(batch.sparkSession)
-                self._run_epoch(batch, Epoch.of_batch(batch_id), Ending.CONTINUE)
+                self._epochs.run_batch(batch, batch_id)
             except BaseException as failure:  # noqa: BLE001
                 self._failure = self._work.reason or failure
-                raise EpochNotFinishedError(f"epoch {batch_id + 1}: see query.exception()") from None
-            if self._starts_again:
+                epoch = self._epochs.numbers.epoch_of(batch_id)
+                raise EpochNotFinishedError(f"epoch {epoch}: see query.exception()") from None
+            self._silence.note_epoch()
+            if self._epochs.must_start_again:
                 raise EpochNotFinishedError("another driver published this epoch; restarting from it")
 
-    def _run_epoch(self, batch: DataFrame | None, epoch: Epoch, ending: Ending) -> None:
-        def run(plan: EpochPlan) -> EpochResult:
-            return self._runner.run(plan, batch)
+    def _is_over(self) -> bool:
+        """Whether Spark's query runs no further epoch. Asked under the lock."""
+        return self._is_stopping or self._epochs.must_start_again or self._failure is not None
 
-        self._epoch_thread, self._running = get_ident(), epoch
+    def _run_when_silent(self) -> None:
+        """Run an epoch without rows. Called by the watch; a batch that comes meanwhile waits."""
+        with self._epoch_lock:
+            if self._is_over() or not self._silence.is_due():
+                return
+            self._run_without_rows()
+            if not self._is_over():
+                return
+            query = self._spark_query
+        # Not under the lock: Spark waits for its batch, and that may wait for the lock.
+        query.stop()
+
+    def _run_at_the_end(self) -> None:
+        """Run what is due after the last batch, so that a run that ends by itself leaves nothing waiting."""
+        if ends_by_itself(self._trigger) and not self._is_over() and self._epochs.due.is_due():
+            # Spark ends the older of two runs of one query in a process, as if it had been stopped.
+            self._driver.check_claim()
+            self._run_without_rows()
+
+    def _run_without_rows(self) -> None:
         try:
-            with self._work.tag(self._pipeline.schemas.session):
-                outcome = self._driver.run_epoch(epoch, run, ending)
-            if isinstance(outcome, AlreadyPublished):
-                raise _out_of_step_error(self._driver.parent, epoch)
-            if isinstance(outcome, StartAgain):
-                self._starts_again = True
-            if isinstance(outcome, EpochFinished):
-                self._recent.append(outcome.progress)
-                tell_epoch(self._listeners, outcome.progress)
-        finally:
-            self._epoch_thread = self._running = None
-
-    def _prepare(self, session: SparkSession) -> None:
-        """Set up the session of Spark's query, once. It is a clone: the user's session does not change."""
-        if self._is_prepared:
-            return
-        apply_settings(session)
-        # Compaction and the last epoch use this session too: Spark keeps separate Python workers
-        # for other settings, and starting those takes longer than a small epoch.
-        self._pipeline.schemas.session = session
-        self._is_prepared = True
+            self._epochs.run_without_batch()
+        except BaseException as failure:  # noqa: BLE001
+            self._failure = self._work.reason or failure
+        self._silence.note_epoch()
 
     def _watch(self) -> None:
         try:
@@ -337,6 +341,9 @@ class PipelineQuery:
         except BaseException as failure:  # noqa: BLE001
             self._failure = failure
         finally:
+            with self._epoch_lock:
+                # From here on no epoch begins.
+                self._silence.stop()
             self._directory.remove()
             self._close_lines()
             self._ended.set()
@@ -347,16 +354,15 @@ class PipelineQuery:
             try:
                 self._spark_query.awaitTermination()
             except PySparkException as failure:
-                if not self._is_stopping and not self._starts_again and self._failure is None:
+                if not self._is_over():
                     full = full_disk_error(failure, self._directory.path)
                     self._failure = full or error_from_spark(failure, "run the query")
                     self._failure.__cause__ = failure
             # Under the lock: between the two halves of `_end`, it would stop the query that just ended.
             with self._epoch_lock:
-                if not self._starts_again or self._is_stopping:
+                self._run_at_the_end()
+                if self._is_stopping or self._failure is not None or not self._epochs.must_start_again:
                     return
-                self._starts_again = False
-                self._is_prepared = False
                 self._spark_query = self._launch()
 
     def _close_lines(self) -> None:
@@ -364,18 +370,3 @@ class PipelineQuery:
         for listener in self._listeners:
             if isinstance(listener, ProgressLine):
                 listener.close()
-
-
-def _out_of_step_error(newest: Manifest | None, epoch: Epoch) -> IncompatibleStateError:
-    """Spark's directory is rebuilt to continue after the newest epoch, so no batch should come twice."""
-    assert newest is not None, "what is published has a manifest"
-    return IncompatibleStateError(
-        "Spark delivered a batch whose epoch is already published: its rows would be skipped",
-        object_name=f"epoch {epoch} of job {newest.job_id}",
-        found=f"batch {epoch.batch_id}",
-        expected=f"batch {newest.epoch.next().batch_id}",
-        action="make sure that nothing else writes to Spark's checkpoint directory, and restart the job"
-        if has_offsets(newest.engine_files, newest.epoch)
-        else f"start the job under another job id: epoch {newest.epoch} holds no Spark offsets to continue "
-        "from, because the job was drained before it had read anything",
-    )

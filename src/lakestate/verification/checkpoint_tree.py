@@ -16,7 +16,7 @@ import xxhash
 
 from lakestate.codec import decode_manifest, decode_subtask
 from lakestate.codec.engine_files import engine_file_damage
-from lakestate.coordinator.engine_logs import join_pieces
+from lakestate.coordinator.engine.logs import join_pieces
 from lakestate.coordinator.epoch_plan import decode_commit_parts
 from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange, key_range_of
 from lakestate.protocol.metadata import (

@@ -22,10 +22,12 @@ ENDS = Ending.END_OF_STREAM
 
 
 class Spark:
-    """Gives a query its batches, one after the other, and then waits to be stopped."""
+    """Gives a query its batches, one after the other, and then waits to be stopped, or ends."""
 
     def __init__(self) -> None:
         self.batches = 0
+        self.first_batch = 0
+        self.ends = False
         self.launched: list[Launched] = []
         self.names: list[str] = []
 
@@ -48,15 +50,17 @@ class Spark:
         return self
 
     def start(self) -> Launched:
-        self.launched.append(Launched(self._on_batch, self.batches if not self.launched else 0))
+        batches = self.batches if not self.launched else 0
+        self.launched.append(Launched(self._on_batch, self.first_batch, batches, ends=self.ends))
         return self.launched[-1]
 
 
 class Launched:
     """One query of Spark's. It ends when it is stopped or when a batch fails."""
 
-    def __init__(self, on_batch: Callable[[Any, int], None], batches: int) -> None:
-        self._batches = batches
+    def __init__(self, on_batch: Callable[[Any, int], None], first: int, batches: int, *, ends: bool) -> None:
+        self._batches = range(first, first + batches)
+        self._ends = ends
         self._on_batch = on_batch
         self._over = threading.Event()
         self._failed = False
@@ -67,13 +71,19 @@ class Launched:
 
     def _run(self) -> None:
         session = Session()
-        for number in range(self._batches):
+        for number in self._batches:
             try:
                 self._on_batch(SimpleNamespace(sparkSession=session), number)
             except RuntimeError:
                 self._failed = True
                 self._over.set()
                 return
+        if self._ends:
+            self._over.set()
+
+    def bring(self, number: int) -> None:
+        """One more batch, in the calling thread."""
+        self._on_batch(SimpleNamespace(sparkSession=Session()), number)
 
     def stop(self) -> None:
         self._over.set()
@@ -129,6 +139,9 @@ def stored(epoch: int, *files: str) -> Any:
         job_id="job",
         epoch=Epoch(epoch),
         status=CompletionStatus.COMPLETE,
+        watermark_us=None,
+        started_ms=0,
+        finished_ms=0,
         sinks=(),
         engine_files=[NamedBytes(name, data) for name, data in content.items()] if files else [],
     )
@@ -151,6 +164,9 @@ class Driver:
         self._outcomes = list(outcomes)
         self.epochs: list[tuple[int, Ending]] = []
         self.stops = 0
+        self.planner = SimpleNamespace(next_watermark_us=lambda newest: self.next_watermark_us)
+        self.next_watermark_us: int | None = None
+        """Due is an epoch without rows if the newest epoch has not seen it."""
 
     def check_claim(self) -> None:
         if self.is_fenced:
@@ -170,13 +186,17 @@ class Driver:
         self.epochs.append((int(epoch), ending))
         outcome = self._outcomes.pop(0)
         if isinstance(outcome, EpochFinished) and self.parent is not None:
-            self.parent = SimpleNamespace(**vars(self.parent) | {"status": _status(ending)})
+            reached = {"status": _status(ending), "watermark_us": self.next_watermark_us}
+            self.parent = SimpleNamespace(**vars(self.parent) | reached)
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome() if callable(outcome) else outcome
 
     def stop(self) -> None:
         self.stops += 1
+
+    def now_ms(self) -> int:
+        return 0
 
 
 def _status(ending: Ending) -> CompletionStatus:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lakestate.coordinator.engine_logs import read_logs, store_logs
+from lakestate.coordinator.engine.batches import EngineFiles
+from lakestate.coordinator.engine.logs import read_logs, store_logs
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import Manifest, NamedBytes
 from lakestate.protocol.values import Epoch, Generation
-from lakestate.spark.checkpoint.offsets import EngineFiles
 from lakestate.testing.stepping import SteppingAmbient
 
 _AMBIENT = SteppingAmbient("logs")

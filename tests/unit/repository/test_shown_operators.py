@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -68,6 +68,10 @@ CASES = {
     "docs/operators.md WithNames": Case(
         {"right": [{"user": "ada", "name": "Ada"}]}, {"left": [{"user": "ada", "amount": 2.0}]}
     ),
+    "docs/operators.md Reminds": Case(
+        rows({"user": "ada"}, {"user": "bob"}) | {"processing_time": at(9)},
+        rows({"user": "bob"}) | {"processing_time": at(9, 5)},
+    ),
     "docs/operators.md Paid": Case(SPENT.first, SPENT.second, harness={"key": "user"}),
     "docs/operations.md BidCounts": Case(rows({"bidder": 1}, {"bidder": 2}), rows({"bidder": 1})),
     "docs/own-outputs.md BidsInSqlite": Case(
@@ -110,7 +114,10 @@ def test_every_operator_that_is_shown_is_run_here() -> None:
 
 def harness_of(name: str, folder: Path) -> OperatorHarness:
     case = CASES[name]
-    names = {each.__name__.rpartition(".")[2]: each for each in (json, sqlite3, closing, datetime, Iterator)}
+    names = {
+        each.__name__.rpartition(".")[2]: each
+        for each in (json, sqlite3, closing, datetime, timedelta, Iterator)
+    }
     names |= {"ls": ls, "pa": pa, "pc": pc, "UTC": UTC, "CounterTable": CounterTable}
     exec(OPERATORS[name], names)
     folder.mkdir()
@@ -160,6 +167,15 @@ def test_the_first_operator_of_the_page_yields_every_hour_once(tmp_path: Path) -
         {"user": "ada", "hour": at(9), "spend": 5.0},
         {"user": "bob", "hour": at(10), "spend": 5.0},
     ]
+
+
+def test_a_user_is_reminded_after_five_minutes_of_silence(tmp_path: Path) -> None:
+    harness = harness_of("docs/operators.md Reminds", tmp_path / "once")
+    harness.epoch([{"user": "ada"}, {"user": "bob"}], processing_time=at(9))
+    harness.epoch([{"user": "bob"}], processing_time=at(9, 4))
+    assert harness.epoch(processing_time=at(9, 5)) == [{"user": "ada", "due": at(9, 5)}]
+    assert harness.epoch(processing_time=at(9, 8)) == []
+    assert harness.drain(processing_time=at(9, 9)) == [{"user": "bob", "due": at(9, 9)}]
 
 
 def test_pages_are_found_where_they_are() -> None:

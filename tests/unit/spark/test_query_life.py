@@ -26,6 +26,7 @@ from tests.support.spark.stand_in import (
 )
 
 import lakestate as ls
+from lakestate.coordinator.engine.due_epochs import FollowedTime
 from lakestate.coordinator.epoch_plan import Ending
 from lakestate.coordinator.job_driver import AlreadyPublished, EpochFinished
 from lakestate.spark import query as query_module
@@ -52,7 +53,9 @@ def query(spark: Spark, session: Any, tmp_path: Path) -> Callable[..., PipelineQ
     def start(driver: Driver, batches: int = 0, listeners: Any = ()) -> PipelineQuery:
         spark.batches = batches
         pipeline: Any = SimpleNamespace(
-            graph=SimpleNamespace(sources=(), sinks=()), schemas=SimpleNamespace(session=session)
+            graph=SimpleNamespace(sources=(), sinks=()),
+            schemas=SimpleNamespace(session=session),
+            follows=FollowedTime(),
         )
         given: Any = driver
         folder = SparkDirectory(tmp_path, "job")
@@ -142,10 +145,14 @@ class TestABatchThatIsPublishedAlready:
         assert refused.value.action is not None
         assert "restart the job" in refused.value.action
 
-    def test_a_job_that_was_drained_before_it_read_anything_needs_another_name(self, query: Start) -> None:
-        running = query(Driver(AlreadyPublished(), parent=stored(1)), batches=1)
-        with pytest.raises(ls.IncompatibleStateError, match="start the job under another job id"):
-            ends(running)
+    def test_the_first_batch_of_a_job_with_an_epoch_before_it_becomes_the_next_epoch(
+        self, query: Start
+    ) -> None:
+        driver = Driver(DONE, parent=stored(1))
+        running = query(driver, batches=1)
+        wait_until(lambda: bool(driver.epochs))
+        running.stop()
+        assert driver.epochs == [(2, Ending.CONTINUE)]
 
 
 class TestStopping:

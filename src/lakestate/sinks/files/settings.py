@@ -44,6 +44,11 @@ class FileSinkSettings:
                 expected="at least one open file and one byte per part, and no fewer than 0 threads",
             )
 
+    @property
+    def follows_event_time(self) -> bool:
+        """Whether files are finished when the watermark passes."""
+        return self.roll.past_watermark is not None
+
     def file_sink_settings(self) -> dict[str, Any]:
         """These settings by name, to make another sink with the same ones."""
         return {each.name: getattr(self, each.name) for each in fields(FileSinkSettings)}

@@ -5,9 +5,8 @@ May import everything below `spark`, and no other folder of it. Nothing here imp
 
 from lakestate.spark.checkpoint.directory import SparkDirectory
 from lakestate.spark.checkpoint.offsets import (
-    engine_files_without_batch,
     files_to_rebuild,
-    has_offsets,
+    out_of_step_error,
     read_engine_files,
     rebuild_directory,
     source_offsets,
@@ -15,9 +14,8 @@ from lakestate.spark.checkpoint.offsets import (
 
 __all__ = [
     "SparkDirectory",
-    "engine_files_without_batch",
     "files_to_rebuild",
-    "has_offsets",
+    "out_of_step_error",
     "read_engine_files",
     "rebuild_directory",
     "source_offsets",

@@ -1,18 +1,19 @@
 """The files of Spark's checkpoint directory: stored in the manifest, rebuilt from it at every start.
 
 Spark writes `commits/N` only after the epoch of batch N is published, so we write that file in its place.
-These few small files are all that Spark needs to continue at batch N + 1.
+These few small files are all that Spark needs to continue at batch N + 1. In the manifest they bear the
+number of their epoch, which differs from that of Spark's batch after an epoch without rows.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from lakestate.codec.engine_files import METADATA, SourceLog, SparkFiles, needed_logs
-from lakestate.coordinator.epoch_plan import LogUpdate
+from lakestate.coordinator.engine.batches import BatchNumbers, EngineFiles, has_offsets
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
 from lakestate.protocol.metadata import Manifest, NamedBytes
 from lakestate.protocol.values import Epoch
@@ -22,32 +23,27 @@ CheckPath = Callable[[str, str], None]
 """Refuses a file, given with the log that names it, that does not belong to a source of the pipeline."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineFiles:
-    """What Spark needs to continue after an epoch, as the epoch stores it."""
-
-    files: tuple[NamedBytes, ...]
-    logs: tuple[LogUpdate, ...] = ()
-    """The logs of sources that grow with what was read."""
-
-
 def read_engine_files(
     directory: Path,
     epoch: Epoch,
     before: Manifest | None = None,
     check_path: CheckPath = lambda log, path: None,
+    *,
+    batch: int | None = None,
 ) -> EngineFiles:
     """Read what Spark needs to continue after this epoch from its checkpoint directory.
 
     Call it while the batch of the epoch runs: its offsets are written then, its commit is not. `before`
-    is the epoch before. What the next start would refuse is refused here, before the epoch is published;
-    only what the epoch before did not have is read and checked.
+    is the epoch before, `batch` the number that Spark gives to the batch, if it is not that of the epoch.
+    What the next start would refuse is refused here, before the epoch is published; only what the epoch
+    before did not have is read and checked.
     """
     _refuse_state_of_spark(directory)
-    batch = epoch.batch_id
+    batch = epoch.batch_id if batch is None else batch
+    own = Epoch.of_batch(batch)
     names = [METADATA, f"offsets/{batch - 1}", f"offsets/{batch}", f"commits/{batch - 1}"]
     found = [NamedBytes(name, path.read_bytes()) for name in names if (path := directory / name).is_file()]
-    if not has_offsets(found, epoch):
+    if not has_offsets(found, own):
         raise CorruptionError(
             "Spark's checkpoint directory has no offsets of the running batch",
             object_name=str(directory / f"offsets/{batch}"),
@@ -58,27 +54,11 @@ def read_engine_files(
     _refuse_lost_logs(directory, known.names, [content.log.name for content in contents])
     inline = [NamedBytes(each.log.name, each.log.data) for each in contents if each.parts is None]
     updates = tuple(update for each in contents if (update := each.update) is not None)
-    files = SparkFiles.parse((*found, *inline), epoch, [update.name for update in updates])
+    files = SparkFiles.parse((*found, *inline), own, [update.name for update in updates])
     for content in contents:
         for entry in replace(content.log, data=content.new).file_paths() if content.new else ():
             check_path(content.log.name, entry)
-    return EngineFiles(files.encode(), updates)
-
-
-def has_offsets(files: Sequence[NamedBytes], epoch: Epoch) -> bool:
-    """Whether these files contain the offsets of this epoch."""
-    return any(file.name == f"offsets/{epoch.batch_id}" for file in files)
-
-
-def require_offsets(manifest: Manifest) -> None:
-    """Refuse to continue from an epoch from which Spark could not: it would begin with the first batch."""
-    if not has_offsets(manifest.engine_files, manifest.epoch):
-        raise IncompatibleStateError(
-            "the epoch has no offsets of Spark to continue from",
-            object_name=f"epoch {manifest.epoch} of job {manifest.job_id}",
-            found=", ".join(file.name for file in manifest.engine_files) or "no file of Spark",
-            action="continue from a later epoch, or start the job under another job id",
-        )
+    return EngineFiles(files.renumber(epoch).encode(), updates)
 
 
 def _refuse_state_of_spark(directory: Path) -> None:
@@ -90,17 +70,6 @@ def _refuse_state_of_spark(directory: Path) -> None:
             expected="a streaming DataFrame without aggregation, dropDuplicates or join of two streams",
             action="do this in an operator, or over each batch in a transform",
         )
-
-
-def engine_files_without_batch(parent: Manifest | None, epoch: Epoch) -> EngineFiles:
-    """The files of an epoch that has no batch of Spark's, and so has read no more than its parent."""
-    if parent is None:
-        return EngineFiles(())
-    logs = tuple(LogUpdate(log.name, log.pieces) for log in parent.engine_logs)
-    if not has_offsets(parent.engine_files, parent.epoch):
-        return EngineFiles(parent.engine_files, logs)
-    before = SparkFiles.parse(parent.engine_files, parent.epoch, [log.name for log in logs])
-    return EngineFiles(before.at(epoch).encode(), logs)
 
 
 def files_to_rebuild(
@@ -183,3 +152,14 @@ def _refuse_lost_logs(directory: Path, before: Iterable[str], found: Sequence[st
                 action="make sure that nothing else removes files from this directory, or set "
                 "spark_checkpoint to another one; restart the job",
             )
+
+
+def out_of_step_error(newest: Manifest, batch: int, numbers: BatchNumbers) -> IncompatibleStateError:
+    """Spark's directory is rebuilt to continue after the newest epoch, so no batch should come twice."""
+    return IncompatibleStateError(
+        "Spark delivered a batch whose epoch is already published: its rows would be skipped",
+        object_name=f"epoch {numbers.epoch_of(batch)} of job {newest.job_id}",
+        found=f"batch {batch}",
+        expected=f"batch {numbers.batch_of(newest.epoch.next())}",
+        action="make sure that nothing else writes to Spark's checkpoint directory, and restart the job",
+    )

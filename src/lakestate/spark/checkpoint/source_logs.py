@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakestate.codec.engine_files import SourceLog, needed_logs
-from lakestate.coordinator.engine_logs import VERSION
+from lakestate.coordinator.engine.logs import VERSION
 from lakestate.coordinator.epoch_plan import LogUpdate
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.metadata import EngineLog, Manifest, NamedBytes

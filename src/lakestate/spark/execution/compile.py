@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from lakestate.coordinator.engine.due_epochs import FollowedTime
 from lakestate.job.state_backend import StateBackend
+from lakestate.operators.operator import follows_event_time
 from lakestate.runtime.sink_step import SinkStep
 from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan
@@ -55,6 +57,16 @@ class CompiledPipeline:
     def counts_rows_in_first_stage(self) -> bool:
         """Whether the rows of the source all reach the first stage, which then counts them."""
         return len(self.graph.sources) == 1 and not isinstance(self.stages[0].stage.origin, CombineNode)
+
+    @property
+    def follows(self) -> FollowedTime:
+        """Which times its operators and sinks follow."""
+        operators = [node.operator for node in self.graph.steps if isinstance(node, ApplyNode)]
+        return FollowedTime(
+            event_time=any(follows_event_time(operator) for operator in operators)
+            or any(node.sink.follows_event_time for node in self.graph.sinks),
+            processing_time=any(operator.follows_processing_time for operator in operators),
+        )
 
 
 def compile_pipeline(

@@ -7,22 +7,19 @@ the epoch would mix two attempts, and it is discarded.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from lakestate.coordinator.engine.batches import EngineFiles, engine_files_without_batch
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport
 from lakestate.coordinator.job_driver import SupersededAttemptError
 from lakestate.protocol.metadata import NamedBytes, SourceOffsets
 from lakestate.protocol.watermarks import source_watermark
-from lakestate.spark.checkpoint.offsets import (
-    EngineFiles,
-    engine_files_without_batch,
-    read_engine_files,
-    source_offsets,
-)
+from lakestate.spark.checkpoint.offsets import read_engine_files, source_offsets
 from lakestate.spark.execution.compile import CompiledPipeline
 from lakestate.spark.execution.frames import EpochFrames, collect_reports
 from lakestate.spark.execution.source_paths import SourcePaths
@@ -31,6 +28,14 @@ from lakestate.spark.tasks.task_errors import error_from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class SparkBatch:
+    """A batch as Spark delivers it."""
+
+    frame: DataFrame
+    batch_id: int
 
 
 class EpochRunner:
@@ -42,9 +47,9 @@ class EpochRunner:
         self.source_paths = SourcePaths(pipeline.graph.sources)
         """What file sources may have read."""
 
-    def run(self, plan: EpochPlan, batch: DataFrame | None) -> EpochResult:
+    def run(self, plan: EpochPlan, batch: SparkBatch | None) -> EpochResult:
         """Run the stages over a batch of Spark's, or over no rows if there is none."""
-        frames = EpochFrames(self._pipeline, plan, batch)
+        frames = EpochFrames(self._pipeline, plan, None if batch is None else batch.frame)
         try:
             reports = (
                 self._finish_files(frames) if plan.ending is Ending.FINISH_FILES else self._run_stages(frames)
@@ -90,10 +95,12 @@ class EpochRunner:
                 )
         return reports
 
-    def _engine_files(self, plan: EpochPlan, batch: DataFrame | None) -> EngineFiles:
+    def _engine_files(self, plan: EpochPlan, batch: SparkBatch | None) -> EngineFiles:
         if batch is None:
             return engine_files_without_batch(plan.parent, plan.epoch)
-        return read_engine_files(self._directory, plan.epoch, plan.parent, self.source_paths.check)
+        return read_engine_files(
+            self._directory, plan.epoch, plan.parent, self.source_paths.check, batch=batch.batch_id
+        )
 
     def _sources(
         self, plan: EpochPlan, files: tuple[NamedBytes, ...], observed: dict[str, dict[str, object]]
@@ -111,7 +118,10 @@ class EpochRunner:
         )
 
     def _rows(self, reports: list[SubtaskReport], observed: dict[str, dict[str, object]]) -> dict[str, int]:
-        """Rows read from each source. For a single source without event time, the first stage counts them."""
+        """Rows read from each source. For a single source without event time, the first stage counts them.
+
+        Nothing is observed in an epoch without a batch.
+        """
         rows = {name: int(str(seen["rows"])) for name, seen in observed.items()}
         sources = self._pipeline.graph.sources
         if len(sources) == 1 and sources[0].name not in rows:

@@ -29,6 +29,7 @@ from lakestate.spark.graph.nodes import (
     ShuffleNode,
     SourceNode,
     TransformNode,
+    ancestors_of,
 )
 from lakestate.spark.graph.partition_shuffle import micros_sql
 from lakestate.spark.graph.schemas import SUBTASK, add_key_columns, spark_ddl
@@ -72,6 +73,8 @@ class EpochFrames:
 
     def output(self, stage: CompiledStage) -> DataFrame:
         """The output of a stage's tasks. It is persisted if the stage exports rows."""
+        if self._is_empty(stage.stage.origin):
+            return self.output_of_no_rows(stage)
         return self._run_stage(stage, self._route(stage))
 
     def output_of_no_rows(self, stage: CompiledStage) -> DataFrame:
@@ -118,12 +121,23 @@ class EpochFrames:
             case LateRowsNode():
                 return self._source(node.source).where(self._is_late(node.source))
             case TransformNode():
+                if self._is_empty(node):
+                    return self._pipeline.schemas.empty_frame_with_tasks(self._pipeline.schemas.of(node))
                 return self._apply_transform(node)
             case KeyByNode():
                 return add_key_columns(self._rows_of(node.parent), node)[0]
             case ShuffleNode():
                 return self._rows_of(node.parent)
         raise AssertionError(f"no earlier stage exported {node}")
+
+    def _is_empty(self, node: Any) -> bool:
+        """Whether there are no rows at a node, because the epoch has no batch and no operator comes before.
+
+        Transforms are then not called: one that aggregates would make a row of none.
+        """
+        if self._batch is not None:
+            return False
+        return not any(isinstance(each, ApplyNode) for each in ancestors_of(node))
 
     def _apply_transform(self, node: TransformNode) -> DataFrame:
         """The rows that a transform returns. Their columns must be those of when the job started."""

@@ -14,6 +14,7 @@ class Promise(Enum):
     FENCED_PUBLISHES_NOTHING = "a fenced driver publishes nothing"
     ONLY_OVERTAKEN_FENCED = "only a driver that was overtaken is fenced"
     EPOCHS_IN_SEQUENCE = "epochs are published one after another"
+    BATCHES_BECOME_EPOCHS = "a batch of the engine becomes the epoch after the newest"
     OFFSETS_ADVANCE = "offsets never go back by themselves"
     GOES_BACK_EXACTLY = "an epoch that goes back is the earlier one under a new number"
     WATERMARK_FROM_EARLIER_ROWS = "the watermark follows from the rows of earlier epochs"

@@ -90,6 +90,8 @@ class Scenario:
     """Other jobs use the same output: one of the same name, and a copy of the job."""
     snapshots: bool = False
     """Sinks leave complete copies of their open files with each checkpoint."""
+    silences: bool = False
+    """The source is sometimes silent, and epochs without rows run: also before the first batch."""
 
     @staticmethod
     def draw(random: Random) -> Scenario:
@@ -125,6 +127,7 @@ class Scenario:
             goes_back=random.random() < 0.2,
             has_neighbour=random.random() < 0.3,
             snapshots=random.random() < 0.3,
+            silences=random.random() < 0.4,
         )
 
     def changes_from(self, other: Scenario) -> list[str]:

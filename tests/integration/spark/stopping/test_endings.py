@@ -118,7 +118,7 @@ class TestStopInTime:
         query = pipeline.start()
         wait_for(lambda: query.lastProgress is not None, query)
         job.give()
-        wait_for(lambda: query._running == 2 and has_active_job(job.spark), query)
+        wait_for(lambda: query._epochs.running == 2 and has_active_job(job.spark), query)
         with pytest.raises(ls.StopTimeoutError, match="epoch 2 was running; nothing of it is published"):
             query.stop(finish_files=True, timeout="1 second")
         assert isinstance(query.exception(), ls.StopTimeoutError)

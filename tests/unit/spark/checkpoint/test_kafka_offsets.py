@@ -9,14 +9,10 @@ import pytest
 
 from lakestate.codec import decode_manifest, encode_manifest
 from lakestate.codec.engine_files import COMMITTED_BATCH
+from lakestate.coordinator.engine.batches import engine_files_without_batch
 from lakestate.protocol.metadata import Manifest, SourceOffsets
 from lakestate.protocol.values import Epoch, Generation
-from lakestate.spark.checkpoint.offsets import (
-    engine_files_without_batch,
-    read_engine_files,
-    rebuild_directory,
-    source_offsets,
-)
+from lakestate.spark.checkpoint.offsets import read_engine_files, rebuild_directory, source_offsets
 
 BATCH = 41
 OFFSET_METADATA = json.dumps(

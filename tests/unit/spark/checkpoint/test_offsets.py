@@ -11,17 +11,12 @@ from tests.support.jobs.small_job import fresh_memory
 from tests.support.spark.stored_files import restore_files, store_files
 
 from lakestate.codec.engine_files import COMMITTED_BATCH
+from lakestate.coordinator.engine.batches import EngineFiles, engine_files_without_batch
 from lakestate.errors import CorruptionError, IncompatibleStateError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import Manifest, NamedBytes
 from lakestate.protocol.values import Epoch
-from lakestate.spark.checkpoint.offsets import (
-    EngineFiles,
-    engine_files_without_batch,
-    read_engine_files,
-    rebuild_directory,
-    source_offsets,
-)
+from lakestate.spark.checkpoint.offsets import read_engine_files, rebuild_directory, source_offsets
 
 JOB = JobObjects(fresh_memory(), "job")
 QUERY = b'{"id":"8d1f2a8e-6f6e-4a55-9a39-5b1f64a3b2c1"}'

@@ -8,8 +8,10 @@ from random import Random
 
 from lakestate.coordinator.commit import Committer, OperatorCommit, OperatorCommitter
 from lakestate.coordinator.compact import compact_stored
+from lakestate.coordinator.engine.batches import engine_files_without_batch
+from lakestate.coordinator.engine.due_epochs import DueEpochs, FollowedTime
 from lakestate.coordinator.epoch_plan import Ending
-from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
+from lakestate.coordinator.job_driver import AlreadyPublished, DriverSettings, EpochFinished, JobDriver
 from lakestate.coordinator.retention.tags import create_tag, delete_tag
 from lakestate.errors import (
     ConflictError,
@@ -32,6 +34,7 @@ from lakestate.testing.simulation.checks.monitor import AWAITABLE_WRITES
 from lakestate.testing.simulation.checks.read_back import read_state, row_difference
 from lakestate.testing.simulation.cluster.engine import SOURCE, Cluster, sinks_of
 from lakestate.testing.simulation.cluster.process import HOUR_MS, ActorExecutor, Process, SimulatedBackend
+from lakestate.testing.simulation.cluster.query import SimulatedQuery
 from lakestate.testing.simulation.cluster.scheduler import Actor
 from lakestate.testing.simulation.cluster.world import JOB_ID, World
 from lakestate.testing.simulation.promises import Promise
@@ -44,6 +47,7 @@ IMPATIENCE_MS = 2_000
 REFUSED = "refused for a lost part"
 PAUSE_RATE = 0.3
 BACK_RATE = 0.7
+SILENCE_RATE = 0.5
 LAST_STARTS_MAX = 8
 """Without faults, the job must finish within this many starts."""
 
@@ -84,11 +88,15 @@ class Driver:
             take_over=sink_take_over(sinks),
             upkeep_executor=ActorExecutor(self._process),
         )
+        self._query = SimulatedQuery()
+        self._silences = random_stream(world.seed, f"silences {number}")
+        self._due = DueEpochs(self._driver, FollowedTime(event_time=True))
 
     def run(self) -> None:
         """Claim, recover, run epochs until the end of the source, and stop."""
         try:
             self._start()
+            self._query.launch(self._driver.parent)
             while not _is_drained(self._world, self._driver.parent):
                 self._run_epoch()
                 if self._should_pause() and self._pause():
@@ -115,15 +123,48 @@ class Driver:
                 raise
 
     def _run_epoch(self) -> None:
-        world = self._world
-        first = _offset(self._driver.parent)
+        """Run the epoch of a batch, or one without rows while the source is silent."""
+        world, query = self._world, self._query
+        if self._is_silent():
+            world.counts["epochs without rows"] += self._run_without_batch(Ending.CONTINUE)
+            return
+        first = query.position
         wanted = world.work.randint(0 if world.faults.is_on else 1, world.scenario.rows_per_epoch)
         stop = min(len(world.job.rows), first + wanted)
-        self._driver.run_epoch(
-            self._driver.next_epoch(),
-            lambda plan: self._cluster.run(plan, first, stop),
+        outcome = self._driver.run_epoch(
+            query.epoch,
+            lambda plan: self._cluster.run(plan, first, stop, query.files(plan.epoch, stop)),
             Ending.END_OF_STREAM if stop == len(world.job.rows) else Ending.CONTINUE,
         )
+        if isinstance(outcome, AlreadyPublished):
+            world.fail(Promise.BATCHES_BECOME_EPOCHS, f"batch {query.batch_id} as epoch {query.epoch}")
+        if isinstance(outcome, EpochFinished):
+            query.finish_batch(stop)
+        else:
+            query.launch(self._driver.parent)
+
+    def _is_silent(self) -> bool:
+        if not self._world.scenario.silences or self._silences.random() >= SILENCE_RATE:
+            return False
+        # As for initial state, an epoch may come before the first batch.
+        return self._driver.parent is None or self._due.is_due()
+
+    def _run_without_batch(self, ending: Ending) -> bool:
+        """Run an epoch without rows. False if another driver published one first."""
+        parent = self._driver.parent
+        reached = _offset(parent)
+        outcome = self._driver.run_epoch(
+            self._driver.next_epoch(),
+            lambda plan: self._cluster.run(
+                plan, reached, reached, engine_files_without_batch(parent, plan.epoch)
+            ),
+            ending,
+        )
+        if not isinstance(outcome, EpochFinished):
+            self._query.launch(self._driver.parent)
+            return False
+        self._query.skip_epoch()
+        return True
 
     def _should_go_back(self) -> bool:
         world = self._world
@@ -160,12 +201,7 @@ class Driver:
     def _pause(self) -> bool:
         """Finish all files. False if another driver published an epoch first."""
         reached = _offset(self._driver.parent)
-        outcome = self._driver.run_epoch(
-            self._driver.next_epoch(),
-            lambda plan: self._cluster.run(plan, reached, reached),
-            Ending.FINISH_FILES,
-        )
-        if not isinstance(outcome, EpochFinished):
+        if not self._run_without_batch(Ending.FINISH_FILES):
             return False
         self._world.counts["pauses"] += 1
         self._world.monitor.check_paused(reached)

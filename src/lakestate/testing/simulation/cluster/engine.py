@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakestate.coordinator.engine.batches import EngineFiles
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
 from lakestate.errors import LakestateError, StorageUnavailableError
 from lakestate.protocol.metadata import SourceOffsets
@@ -80,8 +81,8 @@ class Cluster:
             steps |= dict.fromkeys(self._world.outputs, count)
         return steps
 
-    def run(self, plan: EpochPlan, first: int, stop: int) -> EpochResult:
-        """Run an epoch over the rows from `first` up to `stop`."""
+    def run(self, plan: EpochPlan, first: int, stop: int, files: EngineFiles) -> EpochResult:
+        """Run an epoch over the rows from `first` up to `stop`. The files are what the engine stores."""
         job = self._world.job
         rows = job.rows[first:stop]
         self._world.work.shuffle(rows)
@@ -92,7 +93,7 @@ class Cluster:
         if self._has_sink_stage:
             reports += self._sink_stage(stage, plan)
         reached = SourceOffsets(SOURCE, str(stop), job.source_watermark_us(stop))
-        return EpochResult(tuple(reports), (reached,), rows={SOURCE: len(rows)})
+        return EpochResult(tuple(reports), (reached,), files.files, files.logs, rows={SOURCE: len(rows)})
 
     @property
     def _has_sink_stage(self) -> bool:
