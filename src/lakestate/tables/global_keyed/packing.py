@@ -18,7 +18,7 @@ import pyarrow as pa
 from lakestate.tables.arrow.buffers import value_offsets
 from lakestate.tables.arrow.value_limits import VALUE_BYTES_MAX, cut_places
 
-Sizes = npt.NDArray[np.int64]
+Sizes = npt.NDArray[np.signedinteger[Any]]
 
 _encode_all = msgspec.msgpack.Encoder().encode
 
@@ -54,6 +54,8 @@ def pack_plain(items: Sequence[Any], class_: type) -> pa.ChunkedArray | None:
     >>> pack_plain(["a", "bc"], str).to_pylist() == [_encode_all("a"), _encode_all("bc")]
     True
     """
+    if class_ is str and (packed := _pack_ascii(items)) is not None:
+        return packed
     measure = _SIZES.get(class_)
     sizes = None if measure is None else measure(items)
     if sizes is None or int(sizes.sum()) > VALUE_BYTES_MAX:
@@ -70,6 +72,28 @@ def pack_plain(items: Sequence[Any], class_: type) -> pa.ChunkedArray | None:
     return pa.chunked_array([array])
 
 
+def _pack_ascii(items: Sequence[str]) -> pa.ChunkedArray | None:
+    """Texts of ASCII characters; None if there are others, or a text is long.
+
+    What is written before each text begins with a byte above 127, and all other bytes are below: if there
+    are as many as texts, they show where each begins. That takes half of the time of asking for lengths.
+    """
+    data = pa.py_buffer(_encode_all(items))
+    content = data.slice(1 if len(items) < 1 << 4 else 3 if len(items) < 1 << 16 else 5)
+    if content.size > VALUE_BYTES_MAX:
+        return None
+    view = np.frombuffer(content, np.uint8)
+    pieces = range(0, len(view), _PIECE_BYTES)
+    found = [np.flatnonzero(view[start : start + _PIECE_BYTES] > 127) + start for start in pieces]
+    offsets = np.concatenate([*found, [len(view)]]).astype(np.int32)
+    if len(offsets) != len(items) + 1:
+        return None
+    buffers = [None, pa.py_buffer(offsets), content]
+    return pa.chunked_array([pa.Array.from_buffers(pa.binary(), len(items), buffers, 0)])
+
+
+_PIECE_BYTES = 1 << 18
+"""Bytes that are searched at a time: they stay in the processor's cache."""
 # What a MessagePack array begins with: its length.
 _HEAD_BYTES = (1, 3, 5)
 _INT_LIMITS = np.array([-(2**31), -(2**15), -(2**7), -(2**5), 2**7, 2**8, 2**16, 2**32], dtype=np.int64)
@@ -106,7 +130,7 @@ def _lengths(items: Sequence[Any], type_: pa.DataType) -> Sizes | None:
         array = pa.array(items, type_)
     except pa.ArrowCapacityError:
         return None
-    return None if isinstance(array, pa.ChunkedArray) else np.diff(value_offsets(array)).astype(np.int64)
+    return None if isinstance(array, pa.ChunkedArray) else np.diff(value_offsets(array))
 
 
 _SIZES: dict[type, Callable[[Sequence[Any]], Sizes | None]] = {

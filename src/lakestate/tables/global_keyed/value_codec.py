@@ -21,6 +21,7 @@ from lakestate.errors import RESTORE_OR_GO_BACK, CorruptionError, IncompatibleSt
 from lakestate.tables.arrow.value_limits import too_long_error
 from lakestate.tables.global_keyed.packing import TooLongError, pack_bytes, pack_plain
 from lakestate.tables.global_keyed.python_types import StoredType
+from lakestate.tables.global_keyed.struct_packing import StructPacking
 from lakestate.tables.migration.values import MigratableState, chain_of, migrate_value
 
 # For these types, checking the class of a value is enough, at a tenth of the cost of decoding it.
@@ -62,6 +63,7 @@ class EntryCodec:
         self._plain_keys = _PLAIN[key.declared] if key.declared in _PLAIN_KEYS else set()
         self._decode_key = _decoder(key.declared)
         self._chain = value_types(value.declared, version)
+        self._structs = StructPacking.of(value.declared)
         self._decode_value = {number: _decoder(type_) for number, type_ in self._chain.items()}
 
     def encode(self, keys: Sequence[Any], values: Sequence[Any]) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
@@ -205,6 +207,9 @@ class EntryCodec:
             packed = pack_plain(values, declared) if found == {declared} else None
             if packed is not None:
                 return packed
+        packed = None if self._structs is None else self._structs.pack(list(values))
+        if packed is not None:
+            return packed
         return self._pack("value", self._encode_values(values), keys)
 
     def _pack(self, role: str, items: list[bytes], keys: Sequence[Any]) -> pa.ChunkedArray:

@@ -56,6 +56,18 @@ def test_all_sizes_of_text_bytes_and_lists(length: int) -> None:
     assert packed([0.5] * length, float) == one_by_one([0.5] * length)
 
 
+@given(st.lists(st.text(st.characters(max_codepoint=127), max_size=40)))
+def test_ascii(items: list[str]) -> None:
+    assert packed(items, str) == one_by_one(items)
+
+
+@pytest.mark.parametrize("length", [0, 31, 32, 127, 128, 255, 256, 257, 32_767, 32_768, 65_536])
+@pytest.mark.parametrize("count", [1, 15, 16, 65_536])
+def test_any_number_of_ascii_texts_of_any_size(length: int, count: int) -> None:
+    items = ["x" * length, *("y" * (place % 7) for place in range(count - 1))]
+    assert packed(items, str) == one_by_one(items)
+
+
 @given(st.lists(st.text()))
 def test_text(items: list[str]) -> None:
     assert packed(items, str) == one_by_one(items)
