@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from lakestate.operators.operator import Operator, TwoInputOperator
     from lakestate.operators.timers.table import Timers
     from lakestate.operators.timers.view import TimersView
+    from lakestate.operators.windows.specs import Hopping, Tumbling
     from lakestate.protocol.compaction import CompactionPolicy
     from lakestate.protocol.metadata import CommitPart
     from lakestate.protocol.retention import RetentionPolicy
@@ -114,6 +115,7 @@ _MODULES = {
     "Generation": "lakestate.protocol.values",
     "GlobalKeyedTable": "lakestate.tables.global_keyed.table",
     "GlobalKeyedView": "lakestate.tables.global_keyed.view",
+    "Hopping": "lakestate.operators.windows.specs",
     "IcebergCatalog": "lakestate.sinks.iceberg.catalog",
     "IcebergSink": "lakestate.sinks.iceberg.sink",
     "IncompatibleStateError": "lakestate.errors",
@@ -159,6 +161,7 @@ _MODULES = {
     "Timers": "lakestate.operators.timers.table",
     "TimersView": "lakestate.operators.timers.view",
     "Ttl": "lakestate.tables.keyed.table",
+    "Tumbling": "lakestate.operators.windows.specs",
     "TwoInputOperator": "lakestate.operators.operator",
     "ValueState": "lakestate.operators.keyed_function.state",
     "VerificationReport": "lakestate.verification",
@@ -207,6 +210,7 @@ __all__ = [
     "Generation",
     "GlobalKeyedTable",
     "GlobalKeyedView",
+    "Hopping",
     "IcebergCatalog",
     "IcebergSink",
     "IncompatibleStateError",
@@ -252,6 +256,7 @@ __all__ = [
     "Timers",
     "TimersView",
     "Ttl",
+    "Tumbling",
     "TwoInputOperator",
     "ValueState",
     "VerificationReport",

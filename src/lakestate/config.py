@@ -80,7 +80,14 @@ def duration_us(duration: timedelta | str) -> int:
     singular = unit.lower().removesuffix("s") if len(unit) > 2 else unit.lower()
     if singular not in _UNIT_US:
         raise InvalidInputError("unknown unit of time", found=repr(duration), expected=", ".join(_UNIT_US))
-    return round(number * _UNIT_US[singular])
+    found_us = number * _UNIT_US[singular]
+    if abs(found_us - round(found_us)) > max(1e-3, 1e-9 * found_us):
+        raise InvalidInputError(
+            "a duration is not a whole number of microseconds",
+            found=repr(duration),
+            expected="for example 1 ms",
+        )
+    return round(found_us)
 
 
 def _split_quantity(text: object, what: str, example: str) -> tuple[float, str]:

@@ -283,7 +283,8 @@ def _has_no_hash(type_: str) -> bool:
 def event_time_us(node: SourceNode) -> Column:
     """The event time of a source's rows, as microseconds since 1970."""
     assert node.event_time is not None
-    return F.expr(micros_sql(node.event_time, node.frame.schema[node.event_time].dataType.simpleString()))
+    type_ = node.frame.schema[node.event_time].dataType.simpleString()
+    return F.expr(micros_sql(quote_name(node.event_time), type_))
 
 
 def collect_reports(frame: DataFrame) -> list[bytes]:

@@ -55,16 +55,17 @@ def shuffle_expressions(
         assert schema is not None, "a stream with event time has columns"
         if name not in schema.names:
             raise unknown_column_error("event_time", name, schema.names)
-        expressions.append(_period_sql(pattern, micros_sql(name, schema[name].dataType.simpleString())))
+        expressions.append(
+            _period_sql(pattern, micros_sql(quote_name(name), schema[name].dataType.simpleString()))
+        )
     return tuple(expressions)
 
 
-def micros_sql(column: str, type_: str) -> str:
-    """A timestamp column as microseconds since 1970, in SQL."""
-    name = quote_name(column)
+def micros_sql(time: str, type_: str) -> str:
+    """A timestamp, itself an SQL expression, as microseconds since 1970, in SQL."""
     if type_ == "timestamp_ntz":
-        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {name})"
-    return f"unix_micros({name})"
+        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {time})"
+    return f"unix_micros({time})"
 
 
 def _period_sql(pattern: EventTime, micros: str) -> str:

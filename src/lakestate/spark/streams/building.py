@@ -23,6 +23,7 @@ from lakestate.spark.graph.column_names import (
     unknown_column_error,
 )
 from lakestate.spark.graph.nodes import ApplyNode, Graph, SourceNode, TransformNode, parents_of
+from lakestate.spark.graph.partition_shuffle import micros_sql
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.spark_reason import spark_reason
 
@@ -96,6 +97,12 @@ class Building:
                 action='name it with source(…, event_time="ts"), and keep that column in transforms',
             )
         return found
+
+    def require_time_us(self, node: Any, what: str) -> tuple[str, str]:
+        """The event time in microseconds since 1970, as an SQL expression, and the type of the event time."""
+        time = self.require_time(node, what)
+        type_ = self.schemas.empty_frame(node).select(F.expr(time)).schema[0].dataType.simpleString()
+        return micros_sql(f"({time})", type_), type_
 
 
 def check_expression(what: str, text: str, frame: DataFrame) -> None:

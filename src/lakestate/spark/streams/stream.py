@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakestate.config import require_instance
 from lakestate.errors import InvalidInputError
@@ -27,6 +27,10 @@ from lakestate.spark.graph.partition_shuffle import add_partition_shuffle
 from lakestate.spark.streams.aggregate import add_running_aggregate
 from lakestate.spark.streams.building import Building, check_expression
 from lakestate.spark.streams.process import add_keyed_function
+
+if TYPE_CHECKING:
+    from lakestate.operators.windows.specs import Duration, Window
+    from lakestate.spark.streams.windowed import WindowedStream
 
 _ANY = tuple(RowKind)
 
@@ -91,6 +95,15 @@ class Stream:
             )
         node = self._building.graph.add(KeyByNode(self._node, tuple(columns)))
         return KeyedStream(self._building, node, self._kind)
+
+    def window(self, window: Window, *, allowed_lateness: Duration = "0 seconds") -> WindowedStream:
+        """Divide rows into windows: `ls.Tumbling`, `ls.Hopping` or `ls.Session`.
+
+        A window stays open for rows until the watermark has passed its end by `allowed_lateness`.
+        """
+        from lakestate.spark.streams.windowed import WindowedStream
+
+        return WindowedStream(self, window, allowed_lateness)
 
     def apply(self, operator_id: str, operator: Operator) -> Stream:
         """Run an operator over these rows.

@@ -40,7 +40,7 @@ def source(event_time: str | None) -> Any:
             "local",
             (
                 "`country`",
-                f"floor({micros_sql('local', 'timestamp_ntz')} / 86400000000)",
+                f"floor({micros_sql('`local`', 'timestamp_ntz')} / 86400000000)",
             ),
         ),
     ],
