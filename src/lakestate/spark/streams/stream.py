@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakestate.config import require_instance
@@ -26,7 +27,9 @@ from lakestate.spark.graph.nodes import (
 from lakestate.spark.graph.partition_shuffle import add_partition_shuffle
 from lakestate.spark.streams.aggregate import add_running_aggregate
 from lakestate.spark.streams.building import Building, check_expression
+from lakestate.spark.streams.deduplicate import add_deduplicate
 from lakestate.spark.streams.process import add_keyed_function
+from lakestate.spark.streams.top import add_top
 
 if TYPE_CHECKING:
     from lakestate.operators.windows.specs import Duration, Window
@@ -170,6 +173,37 @@ class KeyedStream(Stream):
         require_instance(f"function {operator_id}", function, KeyedFunction)
         require_kind(self._kind, (RowKind.APPEND,), f"process {operator_id}")
         return Stream(self._building, add_keyed_function(self._building, self._node, operator_id, function))
+
+    def deduplicate(
+        self,
+        operator_id: str,
+        *,
+        within: str | timedelta | None = None,
+        keep: str = "first",
+        time: str = "event",
+        emit: Emit | str | None = None,
+    ) -> Stream:
+        """Keep one row of each key: the first, or with `keep="last"` the newest, as updates.
+
+        Keys are remembered for `within`, in event time or with `time="processing"` in processing time, or
+        `"for ever"`.
+        """
+        require_kind(self._kind, (RowKind.APPEND,), f"deduplicate {operator_id}")
+        options: dict[str, Any] = {"within": within, "keep": keep, "time": time, "emit": emit}
+        return Stream(self._building, *add_deduplicate(self._building, self._node, operator_id, **options))
+
+    def top(
+        self, operator_id: str, *, n: int, by: str, ties: str = "break", emit: Emit | str | None = None
+    ) -> Stream:
+        """Keep the n first rows of each key in the order `by`, such as "price desc, ts", with their `rank`.
+
+        Ties are broken by all columns. With `ties="all"`, rows that are tied with the n-th one stay too.
+        """
+        require_kind(self._kind, (RowKind.APPEND,), f"top {operator_id}")
+        return Stream(
+            self._building,
+            *add_top(self._building, self._node, operator_id, n=n, by=by, ties=ties, emit=emit),
+        )
 
 
 class ConnectedStreams:
