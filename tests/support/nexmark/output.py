@@ -60,6 +60,14 @@ def count_rows(rows: Iterable[Mapping[str, Any]]) -> Rows:
     return Counter(tuple(sorted(row.items())) for row in rows)
 
 
+def sum_by(rows: Rows, key: str, value: str) -> Rows:
+    """One row for each key, with the sum of a column: for windows that are other ones in every run."""
+    sums: Counter[Any] = Counter()
+    for row in rows.elements():
+        sums[dict(row)[key]] += dict(row)[value]
+    return count_rows({key: each, value: total} for each, total in sums.items())
+
+
 def check_same(found: Rows, answer: pa.Table) -> None:
     """Fail with some of the rows that are missing, and some that should not be there."""
     expected = count_rows(answer.to_pylist())

@@ -1,7 +1,7 @@
 """Running a query of Nexmark, with things that go wrong on the way.
 
-`run_interrupted` uses the session that all tests share; `run_killed` starts drivers of its own and kills one.
-As a module it is such a driver.
+`run_interrupted` and `run_with_losses` use the session that all tests share; `run_killed` starts drivers of
+its own and kills one. As a module it is such a driver.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from examples.nexmark.job import Feed, query_job
+from examples.nexmark.job import Feed, QueryJob, query_job
 from tests.support.nexmark.output import EACH_EPOCH, Rows, read_written, result_of
 from tests.support.spark.pipeline_process import DEADLINE_S, Session, local_spark, own_python_workers
-from tests.support.spark.pipelines import wait_for
+from tests.support.spark.pipelines import run_available, wait_for
 
 import lakestate as ls
 from lakestate.row_kind import RowKind, StreamKind
@@ -26,7 +26,6 @@ from lakestate.row_kind import RowKind, StreamKind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LIVES_MAX = 4
 KIND = "kind.json"
 """The file in which a driver says what the rows of its query mean."""
 PACE = "500 milliseconds"
@@ -34,24 +33,26 @@ PACE = "500 milliseconds"
 
 
 def run_interrupted(spark: SparkSession, query: str, feed: Feed, folder: Path) -> Rows:
-    """Cancel an epoch, continue on another host with more subtasks, and kill a Python worker there."""
-    job = query_job(query, spark, feed, folder, cache_dir=folder / "cache", roll=EACH_EPOCH)
-    first = job.pipeline.start(trigger={"processingTime": PACE})
-    wait_for(lambda: _is_in_an_epoch(folder, query, 1), first, DEADLINE_S)
-    with suppress(ls.StopTimeoutError):
-        first.stop(timeout=0)
-    reached = newest_epoch(folder, query)
-    assert reached < feed.events // feed.events_per_epoch, "it was done before it was interrupted"
-    settings = {"cache_dir": folder / "other-cache", "roll": EACH_EPOCH, "parallelism": 3}
-    for life in range(LIVES_MAX):
-        job = query_job(query, spark, feed, folder, **settings)
-        second = job.pipeline.start(trigger={"availableNow": True})
-        if life == 0:
-            wait_for(lambda: newest_epoch(folder, query) > reached, second, DEADLINE_S)
-            _kill_worker()
-        if _has_ended_well(second):
-            return result_of(read_written(folder / "out"), job.kind)
-    raise AssertionError(f"it failed {LIVES_MAX} times")
+    """Cancel an epoch, and continue on another host with more subtasks."""
+    _cancel_an_epoch(query_job(query, spark, feed, folder, **_host(folder, 1)), query, feed, folder)
+    return _finish(query_job(query, spark, feed, folder, **_host(folder, 2)), folder)
+
+
+def run_with_losses(spark: SparkSession, query: str, feed: Feed, folder: Path) -> Rows:
+    """The same, and kill a Python worker on the other host.
+
+    If it is the one in which a source finds its offsets, the query fails, and is started again.
+    """
+    reached = _cancel_an_epoch(query_job(query, spark, feed, folder, **_host(folder, 1)), query, feed, folder)
+    job = query_job(query, spark, feed, folder, **_host(folder, 2))
+    running = job.pipeline.start(trigger={"availableNow": True})
+    wait_for(lambda: newest_epoch(folder, query) > reached, running, DEADLINE_S)
+    with suppress(ProcessLookupError):
+        os.kill(own_python_workers()[-1], signal.SIGKILL)
+    with suppress(Exception):
+        running.awaitTermination(DEADLINE_S)
+    running.stop()
+    return _finish(query_job(query, spark, feed, folder, **_host(folder, 2)), folder)
 
 
 def run_killed(query: str, feed: Feed, folder: Path) -> Rows:
@@ -71,6 +72,11 @@ def run_killed(query: str, feed: Feed, folder: Path) -> Rows:
     return result_of(read_written(folder / "out"), StreamKind(RowKind(kind["kind"]), tuple(kind["key"])))
 
 
+def _host(folder: Path, number: int) -> dict[str, Any]:
+    """Where a query runs: each host has a cache of its own, and the second takes more subtasks."""
+    return {"cache_dir": folder / f"cache-{number}", "parallelism": 1 + number, "roll": EACH_EPOCH}
+
+
 def newest_epoch(folder: Path, query: str) -> int:
     """The newest published epoch; 0 before the first."""
     records = (folder / "checkpoints" / query / "epochs").glob("*.json")
@@ -84,19 +90,20 @@ def _is_in_an_epoch(folder: Path, query: str, reached: int) -> bool:
     return newest > reached or (newest == reached and begun.exists())
 
 
-def _kill_worker() -> None:
-    """A process that runs tasks, or the one in which a source finds its offsets: the query then fails."""
-    workers = own_python_workers()
-    with suppress(ProcessLookupError):
-        os.kill(workers[-1], signal.SIGKILL)
+def _cancel_an_epoch(job: QueryJob, query: str, feed: Feed, folder: Path) -> int:
+    """Start a query and cancel one of its epochs. Returns the newest that is published."""
+    running = job.pipeline.start(trigger={"processingTime": PACE})
+    wait_for(lambda: _is_in_an_epoch(folder, query, 1), running, DEADLINE_S)
+    with suppress(ls.StopTimeoutError):
+        running.stop(timeout=0)
+    reached = newest_epoch(folder, query)
+    assert reached < feed.events // feed.events_per_epoch, "it was done before it was interrupted"
+    return reached
 
 
-def _has_ended_well(query: ls.PipelineQuery) -> bool:
-    with suppress(Exception):
-        query.awaitTermination(DEADLINE_S)
-    failed = query.exception() is not None
-    query.stop(finish_files=not failed)
-    return not failed
+def _finish(job: QueryJob, folder: Path) -> Rows:
+    run_available(job.pipeline, finish_files=True)
+    return result_of(read_written(folder / "out"), job.kind)
 
 
 def _start_driver(query: str, feed: Feed, folder: Path, name: str) -> Session:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from examples.nexmark.job import AUCTION_OPEN_MAX, Feed
 from tests.support.nexmark.answers import ALL_QUERIES, answer, rows_of, watermark
-from tests.support.nexmark.output import Written, check_same, count_rows, result_of
+from tests.support.nexmark.output import Written, check_same, count_rows, result_of, sum_by
 
 from lakestate.row_kind import RowKind, StreamKind
 from lakestate.testing.auctions import AuctionKind
@@ -144,6 +144,13 @@ class TestResults:
         assert result_of(written, CHANGES) == {(("n", 2),): 1}
         with pytest.raises(AssertionError, match="taken back, but never there"):
             result_of([*written, Written(2, {"n": 7, "_change": "delete"})], CHANGES)
+
+    def test_rows_of_windows_add_up(self) -> None:
+        windows = [{"bidder": 1, "start": start, "bids": 2} for start in (0, 10)]
+        rows = count_rows([*windows, windows[0], {"bidder": 2, "start": 0, "bids": 1}])
+        assert sum_by(rows, "bidder", "bids") == count_rows(
+            [{"bidder": 1, "bids": 6}, {"bidder": 2, "bids": 1}]
+        )
 
     def test_missing_rows_and_rows_too_many_are_shown(self) -> None:
         with pytest.raises(AssertionError, match="1 of 2 rows are missing, 2 are too many"):
