@@ -41,13 +41,15 @@ class Ending(Enum):
     """The next epoch. Files stay open for it."""
     FINISH_FILES = "finish_files"
     """A pause. The epoch has no rows and calls no operator; sinks finish their files."""
+    FILL = "fill"
+    """The first epoch of a job with initial state. Its rows go into tables, and no operator is called."""
     END_OF_STREAM = "end_of_stream"
     """Nothing. Operators are closed, sinks finish their files, and the job is marked as finished."""
 
     @property
     def finishes_files(self) -> bool:
         """Whether sinks finish all files."""
-        return self is not Ending.CONTINUE
+        return self in (Ending.FINISH_FILES, Ending.END_OF_STREAM)
 
 
 @dataclass(frozen=True, slots=True)

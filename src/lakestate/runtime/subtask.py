@@ -18,6 +18,7 @@ from lakestate.job.state_backend import StateBackend
 from lakestate.observability.progress import StepMetrics
 from lakestate.protocol.values import TaskInfo
 from lakestate.runtime.coalesce import coalesce_batches
+from lakestate.runtime.initial_state import fill_tables
 from lakestate.runtime.steps import ChainLink, RunningStep, Step, StepScope
 from lakestate.tables.keyed.view import renew_rows
 from lakestate.tables.manager import SubtaskCheckpoint, TableManager
@@ -136,6 +137,10 @@ class SubtaskRun:
         return manager
 
     def _process(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[Exported]:
+        if self._plan.ending is Ending.FILL:
+            managers = {link.step.step_id: found for link, found in self._linked_managers()}
+            fill_tables(batches, managers)
+            return
         if self._plan.ending is Ending.FINISH_FILES:
             _refuse_rows(batches, self._stage.name)
             return
@@ -148,6 +153,9 @@ class SubtaskRun:
         # Parents first, so that a child has seen all of a parent's rows before its own calls.
         for number, step in enumerate(self._steps):
             yield from self._emit(number, self._end_epoch(step))
+
+    def _linked_managers(self) -> Iterator[tuple[ChainLink, TableManager]]:
+        return zip(self._stage.links, self._managers, strict=True)
 
     def _end_epoch(self, step: RunningStep) -> Iterator[pa.RecordBatch]:
         yield from step.end_rows()

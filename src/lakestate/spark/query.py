@@ -75,6 +75,8 @@ class PipelineQuery:
         self._is_stopping = False
         self._failure: BaseException | None = None
         self._silence = SilenceWatch(self._epochs.due, quiet_s(trigger, idle_us), self._run_when_silent)
+        if driver.parent is None and pipeline.has_initial_state:
+            self._epochs.run_without_batch(Ending.FILL)
         self._spark_query = self._launch()
         self._watcher = Thread(target=self._watch, name="lakestate-query", daemon=True)
         self._watcher.start()

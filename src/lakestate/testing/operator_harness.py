@@ -24,6 +24,7 @@ from lakestate.observability.progress import EpochProgress
 from lakestate.operators.operator import Operator, check_timers, has_on_commit, state_tables
 from lakestate.protocol.metadata import SourceOffsets, TableConfig
 from lakestate.protocol.values import TaskInfo
+from lakestate.runtime.initial_state import initial_input
 from lakestate.runtime.operator_commit import operator_committer
 from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
@@ -45,7 +46,7 @@ class OperatorHarness:
 
     `key` names the columns that rows are routed by. The default is the key of the operator's first
     table that is partitioned by key. Rows are Arrow tables, record batches or dicts; numeric key
-    columns are cast to the types of that table's key.
+    columns are cast to the types of that table's key. `initial` fills tables before the first epoch.
 
     >>> import lakestate as ls
     >>> class LastSeen(ls.Operator):
@@ -78,6 +79,7 @@ class OperatorHarness:
         key: Sequence[str] | str | None = None,
         backend: ParquetBackend | None = None,
         settings: DriverSettings | None = None,
+        initial: Mapping[str, Rows] | None = None,
     ) -> None:
         self._operator = require_instance("the operator", operator, Operator)
         check_timers(operator, type(operator).__name__, has_event_time=True)
@@ -94,6 +96,8 @@ class OperatorHarness:
         """Every call of `on_commit`, in order, also those that raised."""
         self._crashes_after_commit = False
         self._driver = self._start_driver()
+        if initial and self._driver.parent is None:
+            self._fill(initial)
 
     @property
     def parallelism(self) -> int:
@@ -210,6 +214,12 @@ class OperatorHarness:
         readers = 1 if is_replicated else self._parallelism
         name = table if declared is None else declared.name
         return [row for index in range(readers) for row in self._view(name, index).to_pylist()]
+
+    def _fill(self, initial: Mapping[str, Rows]) -> None:
+        """Run the epoch that fills tables, like `stream.apply(…, initial=…)`."""
+        tables = self._operator.tables()
+        named = {initial_input(OPERATOR_ID, tables[name].name): rows for name, rows in initial.items()}
+        self._run({name: table_of(rows) for name, rows in named.items()}, None, Ending.FILL)
 
     def _set_clock(self, time: EventTimeLike | None) -> None:
         if time is None:

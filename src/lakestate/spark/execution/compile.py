@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from lakestate.coordinator.engine.due_epochs import FollowedTime
 from lakestate.job.state_backend import StateBackend
-from lakestate.operators.operator import follows_event_time
+from lakestate.operators.operator import follows_clock, follows_event_time
 from lakestate.runtime.sink_step import SinkStep
 from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan
@@ -59,13 +59,18 @@ class CompiledPipeline:
         return len(self.graph.sources) == 1 and not isinstance(self.stages[0].stage.origin, CombineNode)
 
     @property
+    def has_initial_state(self) -> bool:
+        """Whether tables are filled before the first epoch that reads rows."""
+        return any(isinstance(node, ApplyNode) and node.initial for node in self.graph.steps)
+
+    @property
     def follows(self) -> FollowedTime:
         """Which times its operators and sinks follow."""
         operators = [node.operator for node in self.graph.steps if isinstance(node, ApplyNode)]
         return FollowedTime(
             event_time=any(follows_event_time(operator) for operator in operators)
             or any(node.sink.follows_event_time for node in self.graph.sinks),
-            processing_time=any(operator.follows_processing_time for operator in operators),
+            processing_time=any(follows_clock(operator) for operator in operators),
         )
 
 

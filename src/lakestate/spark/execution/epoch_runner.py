@@ -51,9 +51,7 @@ class EpochRunner:
         """Run the stages over a batch of Spark's, or over no rows if there is none."""
         frames = EpochFrames(self._pipeline, plan, None if batch is None else batch.frame)
         try:
-            reports = (
-                self._finish_files(frames) if plan.ending is Ending.FINISH_FILES else self._run_stages(frames)
-            )
+            reports = self._reports(plan, frames)
             observed = frames.counts()
         except (PySparkException, Py4JError) as failure:
             raise error_from_spark(failure) from failure
@@ -70,6 +68,25 @@ class EpochRunner:
                 name: int(seen["late_rows"]) for name, seen in observed.items() if "late_rows" in seen
             },
         )
+
+    def _reports(self, plan: EpochPlan, frames: EpochFrames) -> list[SubtaskReport]:
+        match plan.ending:
+            case Ending.FINISH_FILES:
+                return self._finish_files(frames)
+            case Ending.FILL:
+                return self._fill_tables(frames)
+            case _:
+                return self._run_stages(frames)
+
+    def _fill_tables(self, frames: EpochFrames) -> list[SubtaskReport]:
+        """Run every stage over its initial state, without calling a transform or an operator."""
+        reports = []
+        for stage in self._pipeline.stages:
+            output = frames.output_of_initial_state(stage)
+            found = [] if output is None else collect_reports(output)
+            # Spark runs no task over rows that it knows to be none.
+            reports += found or collect_reports(frames.output_of_no_rows(stage))
+        return [SubtaskReport.decode(data) for data in reports]
 
     def _finish_files(self, frames: EpochFrames) -> list[SubtaskReport]:
         """Run every stage over no rows, without calling a transform: it could make rows of none."""

@@ -18,6 +18,7 @@ from lakestate.errors import InvalidInputError
 from lakestate.protocol.key_ranges import subtask_sql
 from lakestate.protocol.watermarks import EVENT_TIME_MAX_US, EVENT_TIME_MIN_US
 from lakestate.spark.execution.compile import CompiledPipeline, CompiledStage, source_column
+from lakestate.spark.execution.initial_state import route_initial_state
 from lakestate.spark.graph.column_names import quote_name
 from lakestate.spark.graph.nodes import (
     ApplyNode,
@@ -92,10 +93,21 @@ class EpochFrames:
             stage, schemas.empty_frame_with_tasks(schema).repartition(self._pipeline.parallelism)
         )
 
-    def _run_stage(self, stage: CompiledStage, routed: DataFrame) -> DataFrame:
-        routed, columns = _with_plain_names(routed)
+    def output_of_initial_state(self, stage: CompiledStage) -> DataFrame | None:
+        """The output over the initial rows of a stage's tables; None if it has none."""
+        rows = route_initial_state(stage.stage, self._pipeline.parallelism)
+        if rows is None:
+            return None
+        return self._run_stage(stage, rows, tuple(rows.columns))
+
+    def _run_stage(
+        self, stage: CompiledStage, routed: DataFrame, inputs: tuple[str, ...] | None = None
+    ) -> DataFrame:
+        columns = None
+        if inputs is None:
+            routed, columns = _with_plain_names(routed)
         plan = self._plan.for_subtasks({step.step_id for step in stage.stage.steps})
-        task = StageTask(stage.code, plan, stage.input_names, stage.exports, columns)
+        task = StageTask(stage.code, plan, inputs or stage.input_names, stage.exports, columns)
         frame = routed.mapInArrow(task, stage.output)
         if not stage.exports:
             return frame

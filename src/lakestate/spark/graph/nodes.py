@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -96,6 +96,8 @@ class ApplyNode:
     parent: Node
     step_id: str
     operator: Operator
+    initial: Mapping[str, DataFrame] = field(default_factory=dict)
+    """What its tables hold before the first epoch, by the name of the table."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +29,15 @@ from lakestate.spark.graph.partition_shuffle import add_partition_shuffle
 from lakestate.spark.streams.aggregate import add_running_aggregate
 from lakestate.spark.streams.building import Building, check_expression
 from lakestate.spark.streams.deduplicate import add_deduplicate
+from lakestate.spark.streams.initial_state import check_initial_state
 from lakestate.spark.streams.process import add_keyed_function
 from lakestate.spark.streams.top import add_top
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from lakestate.operators.windows.specs import Duration, Window
     from lakestate.spark.streams.windowed import WindowedStream
-
-_ANY = tuple(RowKind)
 
 
 class Stream:
@@ -108,13 +110,23 @@ class Stream:
 
         return WindowedStream(self, window, allowed_lateness)
 
-    def apply(self, operator_id: str, operator: Operator) -> Stream:
+    def apply(
+        self, operator_id: str, operator: Operator, *, initial: Mapping[str, DataFrame] | None = None
+    ) -> Stream:
         """Run an operator over these rows.
 
         Steps that follow without a new `key_by` or `transform` run in the same task.
+
+        `initial` fills tables, each from a batch DataFrame with the table's columns, in the first epoch of
+        the job, before any row is read. A job that has an epoch is not filled again. Let the source begin
+        where the rows of the DataFrame end: Lakestate cannot know.
         """
         require_instance(f"operator {operator_id}", operator, Operator)
-        return Stream(self._building, self._building.graph.add(ApplyNode(self._node, operator_id, operator)))
+        filled = check_initial_state(operator_id, operator, initial or {})
+        return Stream(
+            self._building,
+            self._building.graph.add(ApplyNode(self._node, operator_id, operator, filled)),
+        )
 
     def sink(self, sink_id: str, sink: Sink) -> None:
         """Write these rows to a sink, exactly once."""
