@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakestate.config import require_instance
 from lakestate.errors import InvalidInputError
 from lakestate.operators.aggregates.aggregate import Aggregate
+from lakestate.operators.joins.how import How, Within
 from lakestate.operators.keyed_function.function import KeyedFunction
 from lakestate.operators.operator import Operator
 from lakestate.row_kind import Emit, RowKind, StreamKind, require_kind
@@ -30,6 +31,7 @@ from lakestate.spark.streams.aggregate import add_running_aggregate
 from lakestate.spark.streams.building import Building, check_expression
 from lakestate.spark.streams.deduplicate import add_deduplicate
 from lakestate.spark.streams.initial_state import check_initial_state
+from lakestate.spark.streams.join import JoinOptions, add_join
 from lakestate.spark.streams.process import add_keyed_function
 from lakestate.spark.streams.top import add_top
 
@@ -216,6 +218,33 @@ class KeyedStream(Stream):
             self._building,
             *add_top(self._building, self._node, operator_id, n=n, by=by, ties=ties, emit=emit),
         )
+
+    def join(
+        self,
+        operator_id: str,
+        right: KeyedStream,
+        *,
+        how: How | str = "inner",
+        within: Within = None,
+        keep: str | timedelta | None = None,
+        prefix: tuple[str, str] | None = None,
+    ) -> Stream:
+        """Join with rows of another stream that have the same key and are close in time.
+
+        `within=("0 seconds", "1 hour")`: the right row is up to an hour later than the left one.
+        `keep="7 days"`: at most so far apart; `keep="for ever"`: all rows stay in state. `how` is inner,
+        left, right, full, semi or anti. `prefix` is put before names that both sides have.
+        """
+        self._check_right(right, f"join {operator_id}")
+        options = JoinOptions(how, within, keep, prefix)
+        return Stream(self._building, add_join(self._building, self._node, right._node, operator_id, options))
+
+    def _check_right(self, right: Any, who: str, taken: tuple[RowKind, ...] = (RowKind.APPEND,)) -> None:
+        require_instance(f"the right side of {who}", right, KeyedStream)
+        if right._building is not self._building:
+            raise InvalidInputError("the streams are of two pipelines", object_name=who)
+        require_kind(self._kind, (RowKind.APPEND,), f"the left side of {who}")
+        require_kind(right._kind, taken, f"the right side of {who}")
 
 
 class ConnectedStreams:

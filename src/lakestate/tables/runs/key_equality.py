@@ -23,7 +23,7 @@ def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> np.ndarray
 
 def _same_column(left: pa.Array, right: pa.Array) -> np.ndarray:
     if pa.types.is_floating(left.type):
-        left, right = _comparable_bits(left), _comparable_bits(right)
+        left, right = comparable_bits(left), comparable_bits(right)
     equal = pc.equal(left, right)
     if equal.null_count:
         equal = pc.fill_null(equal, pc.and_(left.is_null(), right.is_null()))
@@ -31,7 +31,7 @@ def _same_column(left: pa.Array, right: pa.Array) -> np.ndarray:
     return flags
 
 
-def _comparable_bits(column: pa.Array) -> pa.Array:
+def comparable_bits(column: pa.Array) -> pa.Array:
     """Floats as integers in which all NaN are equal and both zeros are equal, as in Spark's grouping."""
     width = column.type.bit_width
     floats = column.fill_null(0).to_numpy(zero_copy_only=False) + 0.0
