@@ -257,8 +257,8 @@ class Pipeline:
             self._backend,
             self._job_id,
             to,
-            sinks=self._sinks,
-            committers=self._committers(),
+            sinks=self.sinks,
+            committers=self.committers(),
             accept_visible_output=accept_visible_output,
         )
 
@@ -273,24 +273,25 @@ class Pipeline:
             self._backend,
             self._job_id,
             pipeline.steps,
-            self._committers(),
+            self.committers(),
             timed_sources=[node.name for node in self._graph.sources if node.event_time is not None],
             settings=self._settings,
             compactor=self._compactor(pipeline.schemas, work),
-            clean_up=sink_clean_up(self._sinks, self._job_id),
+            clean_up=sink_clean_up(self.sinks, self._job_id),
             claim_output=self._output_claim(claim),
-            take_over=sink_take_over(self._sinks),
+            take_over=sink_take_over(self.sinks),
             tell_files=partial(tell_files, listeners),
         )
 
     @property
-    def _sinks(self) -> dict[str, Sink]:
+    def sinks(self) -> dict[str, Sink]:
+        """The sinks, by id."""
         return {node.step_id: node.sink for node in self._graph.sinks}
 
     def _output_claim(self, claim: OutputClaim) -> Callable[[str], None]:
-        return output_claim(self._sinks, self._backend, self._job_id, claim)
+        return output_claim(self.sinks, self._backend, self._job_id, claim)
 
-    def _committers(self) -> dict[str, Committer | OperatorCommitter]:
+    def committers(self) -> dict[str, Committer | OperatorCommitter]:
         """Those of sinks and operators, in the order in which they were added."""
         found: dict[str, Committer | OperatorCommitter] = {}
         for node in self._graph.steps:

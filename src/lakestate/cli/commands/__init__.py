@@ -1,0 +1,11 @@
+"""The commands, in the order in which help shows them. Each hands a value to the output."""
+
+from lakestate.cli.commands.doctor import doctor
+from lakestate.cli.commands.fsck import fsck
+from lakestate.cli.commands.jobs import epochs, jobs, show
+from lakestate.cli.commands.tags import tag, tags, untag
+
+COMMANDS = [jobs, epochs, show, tags, tag, untag, fsck, doctor]
+"""All commands."""
+
+__all__ = ["COMMANDS", "doctor", "epochs", "fsck", "jobs", "show", "tag", "tags", "untag"]

@@ -1,0 +1,211 @@
+"""`jobs`, `epochs` and `show`: what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from lakestate.cli.cells import Bytes, Millis, joined, moment_of_ms, moment_of_us
+from lakestate.cli.epochs import SeenEpoch, see_epochs
+from lakestate.cli.failures import ExitCode
+from lakestate.cli.options import command, epoch_argument, job_argument
+from lakestate.cli.output import Listing, Report
+from lakestate.cli.session import Session
+from lakestate.cli.subtasks import SeenSubtasks, see_subtasks
+from lakestate.cli.waiting import note, waiting
+from lakestate.errors import NotFoundError
+from lakestate.job.objects import JobObjects
+from lakestate.protocol.metadata import Manifest, StateSummary
+from lakestate.protocol.paths import EPOCH_RECORDS
+
+EPOCHS_SHOWN = 20
+
+
+@command("jobs")
+def jobs(session: Session) -> None:
+    """List the jobs, with their newest epochs.
+
+    Finding them takes one listing of everything below the checkpoint URL.
+    """
+    with waiting(f"listing {session.backend.url}"):
+        rows = [_job_row(session.backend.objects(name)) for name in job_names(session)]
+    columns = ("job", "status", "epoch", "published", "generation", "rows", "state_bytes", "epochs", "tags")
+    session.show(Listing(columns, rows))
+    if not rows:
+        note(f"there is no job below {session.backend.url}")
+
+
+def job_names(session: Session) -> list[str]:
+    """The jobs that have published an epoch."""
+    store = session.backend.objects("any").store
+    marker = f"/{EPOCH_RECORDS}"
+    found = (info.path.split(marker)[0] for info in store.list() if marker in info.path)
+    return sorted({name for name in found if "/" not in name})
+
+
+def _job_row(job: JobObjects) -> tuple[object, ...]:
+    numbers = job.list_epochs()
+    (seen,) = see_epochs(job, numbers[-1:])
+    names = joined(sorted(tag.name for tag in job.read_tags()))
+    summary = StateSummary() if seen.manifest is None else seen.manifest.summary
+    return (
+        job.job_id,
+        seen.status,
+        int(seen.epoch),
+        seen.published,
+        seen.generation,
+        summary.row_count,
+        Bytes(summary.size_bytes),
+        len(numbers),
+        names,
+    )
+
+
+@command("epochs")
+@job_argument
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=EPOCHS_SHOWN,
+    show_default=True,
+    metavar="N",
+    help="How many, counted from the newest.",
+)
+@click.option("--all", "show_all", is_flag=True, help="All of them.")
+def epochs(session: Session, job_id: str, limit: int, show_all: bool) -> None:
+    """List the epochs of a job, newest first.
+
+    Rows and bytes are those of all state files that an epoch refers to: an overwritten key counts until
+    compaction drops it. An epoch that cannot be read says so, and the others are shown all the same.
+    """
+    job = session.job(job_id)
+    with waiting("reading manifests"):
+        numbers = job.list_epochs()
+        wanted = numbers if show_all else numbers[-limit:]
+        seen = see_epochs(job, wanted)
+    columns = (
+        *("epoch", "status", "published", "duration_ms", "rows", "files", "state_bytes", "written_bytes"),
+        *("watermark", "generation", "tags"),
+    )
+    session.show(Listing(columns, [_epoch_row(each) for each in reversed(seen)]))
+    if len(wanted) < len(numbers):
+        note(f"{len(numbers) - len(wanted)} older epochs are not shown: --all shows them")
+    _tell_damage(session, seen)
+
+
+def _epoch_row(seen: SeenEpoch) -> tuple[object, ...]:
+    manifest = seen.manifest
+    tags = joined(seen.tags)
+    if manifest is None:
+        return (int(seen.epoch), seen.status, seen.published, *(None,) * 6, seen.generation, tags)
+    summary = manifest.summary
+    return (
+        int(seen.epoch),
+        seen.status,
+        seen.published,
+        Millis(manifest.finished_ms - manifest.started_ms),
+        summary.row_count,
+        summary.file_count,
+        Bytes(summary.size_bytes),
+        Bytes(summary.bytes_written),
+        moment_of_us(manifest.watermark_us),
+        seen.generation,
+        tags,
+    )
+
+
+def _tell_damage(session: Session, seen: list[SeenEpoch]) -> None:
+    for each in seen:
+        if each.damage is not None:
+            note(f"epoch {each.epoch} cannot be read: {each.damage}")
+            session.exit_code = ExitCode.DAMAGED
+
+
+@command("show")
+@job_argument
+@epoch_argument
+def show(session: Session, job_id: str, epoch: str) -> None:
+    """Show everything about one epoch: offsets, operators, tables, sinks.
+
+    EPOCH is a number, a tag, a time, or newest (the default). What is damaged is listed, and the rest is
+    shown.
+    """
+    job = session.job(job_id)
+    number = session.epoch(job, epoch)
+    with waiting(f"reading epoch {number}"):
+        (seen,) = see_epochs(job, [number])
+        if seen.record is None and seen.damage is None:
+            known = ", ".join(str(each) for each in reversed(job.list_epochs()[-5:]))
+            raise NotFoundError(
+                f"job {job_id} has no such epoch", object_name=str(number), found=f"newest epochs {known}"
+            )
+        subtasks = SeenSubtasks() if seen.manifest is None else see_subtasks(job, seen.manifest)
+    session.show(_report(job_id, seen, subtasks))
+    if seen.damage is not None or subtasks.damages:
+        session.exit_code = ExitCode.DAMAGED
+
+
+def _report(job_id: str, seen: SeenEpoch, subtasks: SeenSubtasks) -> Report:
+    manifest = seen.manifest
+    damages = [*([seen.damage] if seen.damage else []), *subtasks.damages]
+    facts: dict[str, object] = {
+        "job": job_id,
+        "epoch": int(seen.epoch),
+        "status": seen.status,
+        "published": seen.published,
+        "generation": seen.generation,
+        "tags": list(seen.tags),
+    }
+    if manifest is None:
+        return Report(facts, {"damage": Listing(("problem",), [(each,) for each in damages])})
+    listings = {
+        "tables": Listing(_TABLE_COLUMNS, list(subtasks.table_rows())),
+        "operators": Listing(_OPERATOR_COLUMNS, list(_operator_rows(manifest))),
+        "sources": Listing(("source", "watermark", "offsets"), list(_source_rows(manifest))),
+        "sinks": Listing(
+            ("sink", "committing_bytes", "finished_files", "open_files"), list(subtasks.sink_rows())
+        ),
+        "damage": Listing(("problem",), [(each,) for each in damages]),
+    }
+    return Report(facts | _manifest_facts(manifest), listings)
+
+
+def _manifest_facts(manifest: Manifest) -> dict[str, object]:
+    summary, back = manifest.summary, manifest.went_back
+    return {
+        "parent": None if manifest.parent is None else int(manifest.parent),
+        "went_back_to": None if back is None else int(back.to),
+        "started": moment_of_ms(manifest.started_ms),
+        "duration_ms": Millis(manifest.finished_ms - manifest.started_ms),
+        "watermark": moment_of_us(manifest.watermark_us),
+        "rows": summary.row_count,
+        "files": summary.file_count,
+        "state_bytes": Bytes(summary.size_bytes),
+        "written_bytes": Bytes(summary.bytes_written),
+    }
+
+
+_TABLE_COLUMNS = (
+    *("operator", "table", "type", "version", "key", "value", "expiry", "files", "rows", "state_bytes"),
+)
+_OPERATOR_COLUMNS = ("operator", "parallelism", "watermark", "files", "rows", "state_bytes", "written_bytes")
+
+
+def _operator_rows(manifest: Manifest) -> Iterator[tuple[object, ...]]:
+    for entry in manifest.operators:
+        parts = [subtask.summary for subtask in entry.subtasks]
+        yield (
+            entry.operator_id,
+            entry.parallelism,
+            moment_of_us(entry.watermark_us),
+            sum(part.file_count for part in parts),
+            sum(part.row_count for part in parts),
+            Bytes(sum(part.size_bytes for part in parts)),
+            Bytes(sum(part.bytes_written for part in parts)),
+        )
+
+
+def _source_rows(manifest: Manifest) -> Iterator[tuple[object, ...]]:
+    for source in manifest.sources:
+        yield source.source, moment_of_us(source.watermark_us), source.offsets

@@ -1,0 +1,83 @@
+"""What a failure looks like: one line, a hint, and an exit code that scripts can rely on."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from lakestate.cli.main import MISSING_EXTRA
+from lakestate.errors import (
+    CorruptionError,
+    InvalidInputError,
+    LakestateError,
+    MissingExtraError,
+    NotFoundError,
+    OutcomeUnknownError,
+    StorageUnavailableError,
+)
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    DONE = 0
+    FOUND = 1
+    """It ran, and what it looked for is there: damage, a problem, a check that failed."""
+    USAGE = 2
+    NOT_FOUND = 3
+    DAMAGED = 4
+    REFUSED = 5
+    UNAVAILABLE = 6
+    MISSING_EXTRA = MISSING_EXTRA
+    BUG = 70
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    ExitCode.DONE: "done",
+    ExitCode.FOUND: "it ran, and found what it looks for: damage, a problem, a check that failed",
+    ExitCode.USAGE: "an argument, an option or the config file is wrong",
+    ExitCode.NOT_FOUND: "there is no such job, epoch, operator, table, tag or place",
+    ExitCode.DAMAGED: "an object that is needed is damaged or missing; what can be read was shown",
+    ExitCode.REFUSED: "it cannot be done as things are; nothing was changed",
+    ExitCode.UNAVAILABLE: "the store did not answer, or its answer was lost: look, then try again",
+    ExitCode.MISSING_EXTRA: "a library is not installed; the hint names the extra",
+    ExitCode.BUG: "an error that nobody expected; `--debug` shows where",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+
+_BY_ERROR: tuple[tuple[type[LakestateError], ExitCode], ...] = (
+    (MissingExtraError, ExitCode.MISSING_EXTRA),
+    (InvalidInputError, ExitCode.USAGE),
+    (NotFoundError, ExitCode.NOT_FOUND),
+    (CorruptionError, ExitCode.DAMAGED),
+    (StorageUnavailableError, ExitCode.UNAVAILABLE),
+    (OutcomeUnknownError, ExitCode.UNAVAILABLE),
+)
+
+
+def exit_code_of(error: LakestateError) -> ExitCode:
+    """The exit code of an error: what a script would do about it.
+
+    >>> exit_code_of(NotFoundError("no such job")).name
+    'NOT_FOUND'
+    """
+    return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), ExitCode.REFUSED)
+
+
+def error_lines(error: LakestateError) -> list[str]:
+    """An error as people read it: what is wrong in one line, and what to do in the next.
+
+    >>> error_lines(NotFoundError("no such job", object_name="totls", found="totals", action="look again"))
+    ['error: no such job: totls; found totals', 'hint: look again']
+    """
+    parts = [error.summary if error.object_name is None else f"{error.summary}: {error.object_name}"]
+    if error.found is not None:
+        parts.append(f"found {error.found}")
+    if error.expected is not None:
+        parts.append(f"expected {error.expected}")
+    lines = [f"error: {_one_line('; '.join(parts))}"]
+    return [*lines, f"hint: {_one_line(error.action)}"] if error.action else lines
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

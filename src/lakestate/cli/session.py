@@ -1,0 +1,137 @@
+"""`Session`: what all commands of one invocation share, such as where to look and how to print."""
+
+from __future__ import annotations
+
+import datetime as dt
+from functools import cached_property
+
+from lakestate.cli.config import Place, Settings, read_settings
+from lakestate.cli.output import Form, Listing, Output, Report, make_output
+from lakestate.coordinator.parquet_backend import ParquetBackend
+from lakestate.errors import CorruptionError, InvalidInputError, NotFoundError
+from lakestate.inspection.job_names import job_not_found
+from lakestate.job.objects import JobObjects
+from lakestate.protocol.names import did_you_mean
+from lakestate.protocol.values import Epoch
+
+NEWEST = "newest"
+
+
+class Session:
+    """Where to look, and the form of the answer. Options of a command override those before it."""
+
+    def __init__(self) -> None:
+        self.at: str | None = None
+        self.form_name: str | None = None
+        self.exit_code = 0
+        """What a command ends with that found what it looks for."""
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The config file."""
+        return read_settings()
+
+    @property
+    def place(self) -> Place:
+        """The place that was named, or the default one."""
+        return self.settings.place(self.at)
+
+    @cached_property
+    def backend(self) -> ParquetBackend:
+        """The checkpoints there. Nothing is cached on this host: a look must leave no trace."""
+        return ParquetBackend(self.place.store, cache_bytes=0)
+
+    @property
+    def output(self) -> Output:
+        """Where results go."""
+        name = self.form_name or self.settings.output or Form.TABLE.value
+        try:
+            return make_output(Form(name))
+        except ValueError as unknown:
+            known = ", ".join(form.value for form in Form)
+            raise InvalidInputError("not a form of output", found=repr(name), expected=known) from unknown
+
+    def show(self, result: Listing | Report) -> None:
+        """Print a result."""
+        if isinstance(result, Listing):
+            self.output.show_listing(result)
+        else:
+            self.output.show_report(result)
+
+    def job(self, job_id: str) -> JobObjects:
+        """The objects of a job that exists."""
+        job = self.backend.objects(job_id)
+        unknown = job_not_found(job)
+        if unknown is not None:
+            raise unknown
+        return job
+
+    def code(self, named: str | None) -> str | None:
+        """`module:name` of the code of the jobs there: what was named, or what the config file says."""
+        return named or self.place.pipeline
+
+    def epoch(self, job: JobObjects, named: str | None) -> Epoch:
+        """The epoch of a number, of a tag, at a time, or the newest."""
+        return find_epoch(job, named or NEWEST)
+
+
+def find_epoch(job: JobObjects, named: str) -> Epoch:
+    """The epoch that somebody means by a word.
+
+    It need not be readable: what is damaged can be named, too.
+    """
+    if named == NEWEST:
+        return _newest(job)
+    if named.isdecimal():
+        return Epoch(int(named))
+    moment = _moment(named)
+    if moment is not None:
+        return _epoch_at(job, moment)
+    try:
+        tag = job.read_tag(job.paths.tag(named))
+    except InvalidInputError:
+        tag = None
+    if tag is None:
+        tags = sorted(each.name for each in job.read_tags())
+        raise NotFoundError(
+            f"job {job.job_id} has no such tag",
+            object_name=named,
+            found=", ".join(tags) or "no tag",
+            action=did_you_mean(named, tags)
+            or "name an epoch by its number, a tag, a time such as 2026-01-31T12:00, or newest",
+        )
+    return tag.epoch
+
+
+def _newest(job: JobObjects) -> Epoch:
+    epochs = job.list_epochs()
+    if not epochs:
+        raise NotFoundError(
+            f"job {job.job_id} has no published epoch", object_name=job.url_of("epochs/"), action="start it"
+        )
+    return epochs[-1]
+
+
+def _moment(text: str) -> dt.datetime | None:
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found.replace(tzinfo=dt.UTC) if found.tzinfo is None else found
+
+
+def _epoch_at(job: JobObjects, moment: dt.datetime) -> Epoch:
+    """The newest epoch that was published by then."""
+    wanted_ms = int(moment.timestamp() * 1000)
+    for epoch in reversed(job.list_epochs()):
+        try:
+            record = job.read_epoch(epoch)
+        except CorruptionError:
+            continue
+        if record is not None and record.published_at_ms <= wanted_ms:
+            return epoch
+    raise NotFoundError(
+        f"no epoch of job {job.job_id} had been published by then",
+        object_name=moment.isoformat(),
+        action=f"lakestate epochs {job.job_id} lists what there is",
+    )

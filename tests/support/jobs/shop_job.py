@@ -1,0 +1,105 @@
+"""Two small jobs below one checkpoint URL, for tests of what looks at them: the same at every run.
+
+`shop` is an operator with a sink, run by the driver of production. `clicks` has a table of each other
+type, several subtasks and a watermark, and is driven by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import lakestate as ls
+from lakestate.config import StoreConfig
+from lakestate.tables.hashing.routing import routing_keys, subtasks_of
+from lakestate.testing.chained_job import ChainedJob
+from lakestate.testing.stepping import SteppingAmbient
+
+NOON_US = 1_767_268_800_000_000
+"""2026-01-01T12:00:00Z"""
+
+ORDERS = (
+    [("ada", 9.5), ("bob", 1.0), ("cyd", 3.0)],
+    [("ada", 0.5), ("dan", 7.25)],
+    [("bob", 2.0), ("cyd", -1.0)],
+    [("eve", 4.0)],
+)
+"""The orders of each epoch. A negative amount forgets the user."""
+
+
+class Totals(ls.Operator):
+    """Counts and sums orders."""
+
+    input = "user string, amount double"
+    output = "user string, n bigint, spend double"
+    totals = ls.KeyedTable(key="user string", value="n bigint, spend double")
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: Any) -> Iterator[pa.RecordBatch]:
+        rows = pa.table(batch)
+        gone = rows.filter(pc.less(rows["amount"], 0)).select(["user"])
+        self.totals.delete(gone)
+        added = rows.filter(pc.greater_equal(rows["amount"], 0))
+        before = self.totals.get(added.select(["user"]))
+        new = pa.table(
+            {
+                "user": added["user"],
+                "n": pc.add(before["n"].fill_null(0), 1),
+                "spend": pc.add(before["spend"].fill_null(0), added["amount"]),
+            }
+        )
+        self.totals.put(new)
+        yield from new.to_batches()
+
+
+def shop_sinks(out: str) -> dict[str, ls.ParquetSink]:
+    return {"out": ls.ParquetSink(out, roll=ls.Roll(bytes="1GB"))}
+
+
+def backend_of(where: str | Path | StoreConfig, name: str) -> ls.ParquetBackend:
+    return ls.ParquetBackend(where, cache_bytes=0, ambient=SteppingAmbient(name))
+
+
+def make_shop(where: str | Path | StoreConfig, out: str, job_id: str = "shop", epochs: int = 4) -> None:
+    """Run the epochs of `ORDERS`, with two subtasks."""
+    backend = backend_of(where, job_id)
+    job = ChainedJob(Totals(), backend, key="user", parallelism=2, sink=shop_sinks(out)["out"], job_id=job_id)
+    for orders in ORDERS[:epochs]:
+        users, amounts = zip(*orders, strict=True)
+        job.epoch(pa.table({"user": users, "amount": amounts}))
+
+
+def click_tables() -> list[Any]:
+    return [
+        ls.TimeKeyTable(
+            "seen", key="user string", value="ts timestamp, page string", time="ts", retention="1 hour"
+        ),
+        ls.KeyedTable("items", key="user string, item int", value="raw binary", route_by=["user"]),
+        ls.GlobalKeyedTable("rates", key=str, value=dict[str, float]),
+    ]
+
+
+def make_clicks(where: str | Path | StoreConfig) -> None:
+    """Two epochs of three tables, in two subtasks."""
+    backend = backend_of(where, "clicks")
+    tasks = [ls.TaskInfo("clicks", "pages", index, 2) for index in range(2)]
+    managers = [ls.TableManager.load(task, click_tables(), backend, None) for task in tasks]
+    users = pa.array(["ada", "bob", "cyd"])
+    owners = subtasks_of(routing_keys([users]), 2)
+    for epoch in (1, 2):
+        times = pa.array([NOON_US + epoch * 60_000_000 + n for n in range(3)], pa.timestamp("us", tz="UTC"))
+        seen = pa.table({"user": users, "ts": times, "page": [f"page-{epoch}"] * 3})
+        raw = [bytes([epoch, n]) for n in range(3)]
+        items = pa.table({"user": users, "item": pa.array([epoch] * 3, pa.int32()), "raw": raw})
+        for index, manager in enumerate(managers):
+            mine = pa.array(np.equal(owners, index))
+            manager.time_key("seen").insert(seen.filter(mine))
+            manager.keyed("items").put(items.filter(mine))
+        managers[0].global_keyed("rates").insert("EUR", {"USD": 1.0 + epoch / 8})
+        watermark_us = NOON_US + epoch * 60_000_000
+        done = [manager.checkpoint(epoch, 1, watermark_us, False) for manager in managers]
+        backend.write_checkpoint_metadata("clicks", epoch, done, watermark_us=watermark_us)

@@ -1,0 +1,93 @@
+"""A damaged job shows what can still be read, and says what cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.support.command_line import run_command
+
+from lakestate.cli.failures import ExitCode
+
+
+def damage(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def as_json(*arguments: str) -> tuple[int, Any]:
+    answer = run_command(*arguments, "--output", "json")
+    return answer.code, json.loads(answer.out)
+
+
+def test_an_epoch_whose_manifest_is_damaged_is_listed_beside_the_others(state: Path) -> None:
+    damage(state / "shop/checkpoints/3/manifest.pb")
+    code, rows = as_json("epochs", "shop")
+    assert code == ExitCode.DAMAGED
+    assert [(row["epoch"], row["status"], row["rows"]) for row in rows] == [
+        (4, "complete", 13),
+        (3, "damaged", None),
+        (2, "complete", 12),
+        (1, "complete", 6),
+    ]
+    assert "epoch 3 cannot be read" in run_command("epochs", "shop").err
+
+
+def test_a_job_whose_newest_record_is_damaged_is_listed(state: Path) -> None:
+    damage(state / "shop/epochs/0000000004.json")
+    _, rows = as_json("jobs")
+    assert [(row["job"], row["status"]) for row in rows] == [("clicks", "complete"), ("shop", "damaged")]
+
+
+def test_of_an_epoch_with_damaged_metadata_the_rest_is_shown(state: Path) -> None:
+    damage(state / "clicks/checkpoints/2/operator-pages-0.metadata")
+    code, shown = as_json("show", "clicks")
+    assert code == ExitCode.DAMAGED
+    assert shown["rows"] == 14
+    assert [row["table"] for row in shown["tables"]] == ["items", "rates", "seen"]
+    (problem,) = shown["damage"]
+    assert "checkpoints/2/operator-pages-0.metadata" in problem["problem"]
+
+
+def test_of_an_epoch_without_manifest_the_record_is_shown(state: Path) -> None:
+    (state / "shop/checkpoints/4/manifest.pb").unlink()
+    code, shown = as_json("show", "shop", "4")
+    assert code == ExitCode.DAMAGED
+    assert (shown["epoch"], shown["status"], shown["generation"]) == (4, "damaged", 1)
+    assert "a referenced object is missing" in shown["damage"][0]["problem"]
+
+
+def test_fsck_finds_damage_and_says_where_to_roll_back_to(state: Path) -> None:
+    damage(next((state / "shop/checkpoints/4/operator-operator").glob("*.parquet")))
+    code, report = as_json("fsck", "shop")
+    assert code == ExitCode.FOUND
+    assert report["restorable"] == [1, 2, 3]
+    assert [(row["kind"], row["epochs_lost"]) for row in report["findings"]] == [("data file", [4])]
+    assert "lakestate rollback shop 3" in run_command("fsck", "shop").err
+
+
+def test_fsck_rebuilds_a_damaged_fence_if_asked_and_sets_the_old_one_aside(state: Path) -> None:
+    fence = state / "shop/generation.json"
+    damage(fence)
+    before = fence.read_bytes()
+    code, report = as_json("fsck", "shop", "--repair", "--dry-run")
+    assert (code, report["set_aside"], fence.read_bytes()) == (ExitCode.FOUND, None, before)
+    assert "lakestate fsck shop --repair rebuilds the fence" in run_command("fsck", "shop").err
+    code, report = as_json("fsck", "shop", "--repair")
+    assert (code, report["sound"]) == (ExitCode.DONE, True)
+    (aside,) = (state / "shop/set-aside").rglob("generation.json")
+    assert report["set_aside"].endswith(str(aside.relative_to(state)))
+    assert aside.read_bytes() == before
+
+
+def test_a_tag_that_cannot_be_read_is_told_and_can_be_deleted(state: Path) -> None:
+    run_command("tag", "shop", "good", "2")
+    run_command("tag", "shop", "bad", "3")
+    damage(state / "shop/tags/bad.json")
+    code, rows = as_json("tags", "shop")
+    assert (code, [row["tag"] for row in rows]) == (ExitCode.DAMAGED, ["good"])
+    code, done = as_json("untag", "shop", "bad")
+    assert (code, done) == (0, {"job": "shop", "tag": "bad", "epoch": None, "done": True})
+    assert as_json("tags", "shop")[0] == 0
