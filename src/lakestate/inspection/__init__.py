@@ -1,9 +1,31 @@
-"""Reading the state of a job as tables, without the code that declared it: nothing is written or cached.
+"""Reading jobs, epochs and state tables, without the code that declared them: nothing is written or cached.
 
-It may import everything below `runtime/`; it stands beside `verification/`, and neither knows the other.
-Other layers use `read_state` and `StateSource`.
+`open` leads from a checkpoint URL to the rows of a table. It may import everything below `runtime/`; it
+stands beside `verification/`, and neither knows the other. Other layers use the names below.
 """
 
+from lakestate.inspection.checkpoint import Checkpoint, JobInfo, open  # noqa: A004
+from lakestate.inspection.epoch_info import EpochInfo
+from lakestate.inspection.epoch_state import EpochState, OperatorInfo
+from lakestate.inspection.job_state import EpochLike, JobState
+from lakestate.inspection.listing import Listing
+from lakestate.inspection.row_filter import Where
 from lakestate.inspection.state import StateSource, read_state
+from lakestate.inspection.state_table import StateTable, TableInfo
 
-__all__ = ["StateSource", "read_state"]
+__all__ = [
+    "Checkpoint",
+    "EpochInfo",
+    "EpochLike",
+    "EpochState",
+    "JobInfo",
+    "JobState",
+    "Listing",
+    "OperatorInfo",
+    "StateSource",
+    "StateTable",
+    "TableInfo",
+    "Where",
+    "open",
+    "read_state",
+]

@@ -6,16 +6,18 @@ so that what is read is what a restored operator would see.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from lakestate.config import StoreConfig
 from lakestate.errors import CorruptionError, IncompatibleStateError, NotFoundError
 from lakestate.inspection.job_names import job_not_found, nearest_hint
+from lakestate.job.objects import JobObjects
 from lakestate.job.published_epochs import open_epoch
 from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableFiles
@@ -24,6 +26,7 @@ from lakestate.tables.context import TableContext
 from lakestate.tables.contract import Table
 from lakestate.tables.registry import merge_table, table_of
 from lakestate.tables.restore import check_compatible
+from lakestate.tables.runs.partial_read import narrow_range
 
 
 def read_state(
@@ -80,37 +83,57 @@ class StateSource:
         table: str | Table,
         epoch: Epoch | int | None,
     ) -> StateSource:
-        """Find the table, and check that all its files can be read."""
+        """Find the table below a checkpoint URL, and check that all its files can be read."""
         backend = StateBackend(url, cache_bytes=0)
-        manifest = _manifest(backend, job, epoch)
-        entry = manifest.require_operator(operator)
-        stored = backend.objects(job).read_subtasks(entry.subtasks)
+        return cls.find(backend, backend.objects(job), _manifest(backend, job, epoch), operator, table)
+
+    @classmethod
+    def find(
+        cls, backend: StateBackend, objects: JobObjects, manifest: Manifest, operator: str, table: str | Table
+    ) -> StateSource:
+        """Find the table in an epoch, and check that all its files can be read."""
+        stored = objects.read_subtasks(manifest.require_operator(operator).subtasks)
         found = _find_table(stored, table, manifest, operator)
         source = cls(backend, manifest, operator, found, _parts(stored, found))
         source._check_versions()
         return source
 
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return next(self._readers(None, None)).schema
+
     def reader(self) -> pa.RecordBatchReader:
         """The rows, a batch at a time. Memory follows the size of row groups, not of the state."""
-        batches = self._readers()
-        first = next(batches)
-        return pa.RecordBatchReader.from_batches(first.schema, self._guard(first, batches))
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
-    def _readers(self) -> Iterator[pa.RecordBatchReader]:
-        for metadata, files in self.parts:
-            yield self.table.stored_rows(files, self._context(metadata))
-
-    def _guard(
-        self, first: pa.RecordBatchReader, others: Iterator[pa.RecordBatchReader]
+    def batches(
+        self, columns: Sequence[str] | None = None, keys: Mapping[str, pa.Array] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The batches. A file that retention deletes meanwhile is not damage."""
+        """The rows with some columns; with `keys`, at least those with these values in key columns.
+
+        A file that retention deletes meanwhile is not damage.
+        """
         try:
-            yield from first
-            for reader in others:
+            for reader in self._readers(columns, keys):
                 yield from reader
         except CorruptionError:
             open_epoch(self.backend.objects(self.manifest.job_id), self.manifest.epoch)
             raise
+
+    def _readers(
+        self, columns: Sequence[str] | None, keys: Mapping[str, pa.Array] | None
+    ) -> Iterator[pa.RecordBatchReader]:
+        routing = None if keys is None else self.table.routing_keys_of(keys)
+        wanted = None if routing is None else np.unique(routing)
+        for metadata, files in self.parts:
+            context = self._context(metadata)
+            if wanted is not None and narrow_range(metadata.key_range, wanted) is None:
+                continue
+            if columns is None:
+                yield self.table.stored_rows(files, context)
+            else:
+                yield self.table.stored_columns(files, context, columns, wanted)
 
     def _context(self, metadata: SubtaskMetadata) -> TableContext:
         """Time as it was at the end of the epoch, so that reading it again gives the same rows."""

@@ -58,6 +58,17 @@ def require_prefix(prefix: str) -> str:
     return prefix
 
 
+def require_folder(folder: str) -> str:
+    """The folder itself, if it is the root or ends with a slash.
+
+    >>> require_folder(""), require_folder("job/")
+    ('', 'job/')
+    """
+    if folder and not folder.endswith("/"):
+        raise _invalid_path_error("not a folder", folder, "no slash at the end")
+    return require_prefix(folder)
+
+
 def is_reserved(path: str) -> bool:
     """Whether the path is in a reserved folder, of this store or of one rooted below it."""
     return RESERVED in path.split("/")

@@ -184,6 +184,13 @@ class ObjectStore(Protocol):
         """
         ...
 
+    def list_folders(self, folder: str = "") -> Sequence[str]:
+        """The names of the folders directly below a folder, in order. What is inside them is not listed.
+
+        `folder` is empty for the root, or ends with `/`. A store may list a folder that has become empty.
+        """
+        ...
+
     def delete_many(self, paths: Iterable[str]) -> None:
         """Delete the objects. Deleting an object that does not exist succeeds."""
         ...

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from lakestate.codec import GenericTableCodec, TableCodec
@@ -150,6 +151,8 @@ class Table(metaclass=LifecycleMeta):
             "merge_checkpoint_metadata",
             "migrates_from",
             "open_view",
+            "routing_keys_of",
+            "stored_columns",
             "stored_rows",
             "subtask_metadata_from_table",
             "table_type",
@@ -225,6 +228,29 @@ class Table(metaclass=LifecycleMeta):
                 action=f"implement {type(self).__name__}.stored_rows",
             )
         return pa.Table.from_pylist(rows, schema).to_reader()
+
+    def stored_columns(
+        self,
+        files: TableFiles,
+        context: TableContext,
+        columns: Sequence[str],
+        routing_keys: np.ndarray | None = None,
+    ) -> pa.RecordBatchReader:
+        """Like `stored_rows`, with some of its columns, and at least the rows with these routing keys.
+
+        `routing_keys` ascend and come from `routing_keys_of`; None stands for all rows. By default, all
+        rows are read whatever is wanted, and whoever calls this drops the others.
+        """
+        rows = self.stored_rows(files, context)
+        schema = pa.schema([rows.schema.field(name) for name in columns])
+        return pa.RecordBatchReader.from_batches(schema, (batch.select(columns) for batch in rows))
+
+    def routing_keys_of(self, keys: Mapping[str, pa.Array]) -> np.ndarray | None:
+        """The routing keys of rows with these values in key columns, one for each.
+
+        None if these columns do not decide, or if rows are not stored by routing key, the default.
+        """
+        return None
 
     @abstractmethod
     def epoch_checkpointer(

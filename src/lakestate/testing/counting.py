@@ -167,6 +167,12 @@ class CountingStore:
         self.count(Operation.LIST, prefix, times=_pages(len(found)))
         return iter(found)
 
+    def list_folders(self, folder: str = "") -> Sequence[str]:
+        """A listing of folders."""
+        found = self.inner.list_folders(folder)
+        self.count(Operation.LIST, folder, times=_pages(len(found)))
+        return found
+
     def delete_many(self, paths: Iterable[str]) -> None:
         """Delete the objects."""
         wanted = [*paths]

@@ -169,6 +169,10 @@ class FaultyStore:
         """A listing, read completely."""
         return iter(self.perform(Operation.LIST, prefix, lambda: [*self.inner.list(prefix)]))
 
+    def list_folders(self, folder: str = "") -> Sequence[str]:
+        """A listing of folders, read completely."""
+        return self.perform(Operation.LIST, folder, lambda: self.inner.list_folders(folder))
+
     def delete_many(self, paths: Iterable[str]) -> None:
         """Delete one after another, because a crash may come between any two."""
         for path in paths:

@@ -204,6 +204,26 @@ class StoreContract(UploadContract):
         with pytest.raises(InvalidInputError):
             list(store.list(prefix))
 
+    @pytest.mark.parametrize(
+        ("folder", "expected"),
+        [("", ["a", "a-b", "b", "ä"]), ("a/", ["c", "d"]), ("a/c/", []), ("a/d/", ["e"]), ("none/", [])],
+    )
+    def test_folders_are_listed_without_what_is_in_them(
+        self, store: ObjectStore, folder: str, expected: list[str]
+    ) -> None:
+        for path in ("a/1", "a/c/2", "a/c/3", "a/d/e/4", "a-b/5", "b/6", "c", "ä/7"):
+            store.put(path, b"data")
+        assert store.list_folders(folder) == expected
+
+    @pytest.mark.parametrize("folder", ["a", "/", "../", "a//", ".lakestate/"])
+    def test_what_is_not_a_folder_is_refused(self, store: ObjectStore, folder: str) -> None:
+        with pytest.raises(InvalidInputError):
+            store.list_folders(folder)
+
+    def test_unfinished_uploads_are_in_no_folder(self, store: ObjectStore) -> None:
+        store.uploads.start("sink/file")
+        assert store.list_folders() == []
+
     def test_deleting_removes_only_what_is_named(self, store: ObjectStore) -> None:
         for path in ("a/1", "a/2", "b/1", "b/2"):
             store.put(path, b"data")

@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pytest
 from tests.support.clocks import SetClock
 from tests.support.jobs.counter_table import CounterTable
+from tests.support.jobs.four_tables import CLICKS, LIMITS, TABLES, TOTALS, USERS, owned, run_history
 from tests.support.jobs.table_job import EAGER, TableJob
 from tests.support.repository import ROOT
 from tests.support.small_files import shape_as_large
@@ -27,14 +27,7 @@ import lakestate as ls
 from lakestate.errors import IncompatibleStateError, NotFoundError
 from lakestate.inspection import StateSource
 from lakestate.storage import open_store
-from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.tables.runs import parquet
-
-TS = pa.timestamp("us", tz="UTC")
-TOTALS = ls.KeyedTable("totals", key="user string, item int", value="n bigint", route_by=["user"])
-SEEN = ls.KeyedTable("seen", key="user string", value="at timestamp", ttl=ls.Ttl("20 us", column="at"))
-CLICKS = ls.TimeKeyTable("clicks", key="user string", value="n bigint, ts timestamp", retention="20 us")
-LIMITS = ls.GlobalKeyedTable("limits", key=str, value=int)
 
 
 @pytest.fixture
@@ -58,70 +51,6 @@ def read(job: TableJob, table: str | ls.Table, epoch: int | None = None) -> list
     return sorted(ls.read_state(url(job), "job", "op", table, epoch).to_pylist(), key=repr)
 
 
-def owned(job: TableJob, index: int, users: list[str]) -> list[str]:
-    owners = subtasks_of(routing_keys([pa.array(users, pa.string())]), job.parallelism)
-    return [user for user, owner in zip(users, owners.tolist(), strict=True) if owner == index]
-
-
-@dataclass
-class Model:
-    """What the tables must hold."""
-
-    totals: dict[tuple[str, int], int]
-    seen: dict[str, int]
-    clicks: list[tuple[str, int, int]]
-    limits: dict[str, int]
-
-    def rows(self, watermark: int) -> dict[str, list[dict[str, Any]]]:
-        alive = watermark - 20
-        found = {
-            "totals": [{"user": u, "item": i, "n": n} for (u, i), n in self.totals.items()],
-            "seen": [{"user": u, "at": time(t)} for u, t in self.seen.items() if t >= alive],
-            "clicks": [{"user": u, "n": n, "ts": time(t)} for u, n, t in self.clicks if t >= alive],
-            "limits": [{"key": key, "value": value} for key, value in self.limits.items()],
-        }
-        return {name: sorted(rows, key=repr) for name, rows in found.items()}
-
-
-def time(us: int) -> datetime:
-    return pa.scalar(us, TS).as_py()
-
-
-USERS = [f"user-{number}" for number in range(12)]
-
-
-def run_epoch(job: TableJob, model: Model, rng: random.Random, now: int) -> None:
-    for index, manager in enumerate(job.managers):
-        users = owned(job, index, USERS)
-        for user in users:
-            item, n = rng.randrange(3), rng.randrange(100)
-            if rng.random() < 0.6:
-                row = pa.table({"user": [user], "item": pa.array([item], pa.int32()), "n": [n]})
-                manager.keyed("totals").put(row)
-                model.totals[user, item] = n
-            elif rng.random() < 0.7:
-                manager.keyed("totals").delete(
-                    pa.table({"user": [user], "item": pa.array([item], pa.int32())})
-                )
-                model.totals.pop((user, item), None)
-            at = now + rng.randrange(-15, 15)
-            if rng.random() < 0.5:
-                manager.keyed("seen").put(pa.table({"user": [user], "at": pa.array([at], TS)}))
-                model.seen[user] = at
-            if rng.random() < 0.1:
-                manager.time_key("clicks").delete(pa.table({"user": [user]}))
-                model.clicks = [click for click in model.clicks if click[0] != user]
-            manager.time_key("clicks").insert(pa.table({"user": [user], "n": [n], "ts": pa.array([at], TS)}))
-            model.clicks.append((user, n, at))
-    key = rng.choice("abc")
-    if rng.random() < 0.5:
-        job.managers[0].global_keyed("limits").insert(key, now)
-        model.limits[key] = now
-    else:
-        job.managers[0].global_keyed("limits").remove(key)
-        model.limits.pop(key, None)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [ExitStack, shape_as_large], ids=["small files", "many row groups"])
 @pytest.mark.parametrize("seed", range(3))
@@ -133,20 +62,11 @@ def test_every_epoch_reads_as_the_model_says(
 
 
 def _compare_with_the_model(jobs: list[TableJob], seed: int) -> None:
-    rng, model = random.Random(seed), Model({}, {}, [], {})
-    job = start(jobs, TOTALS, SEEN, CLICKS, LIMITS, parallelism=2)
-    expected: dict[int, dict[str, list[dict[str, Any]]]] = {}
-    for now in range(10, 130, 10):
-        run_epoch(job, model, rng, now)
-        epoch = job.checkpoint(watermark_us=now)
-        expected[epoch] = model.rows(now)
-        if rng.random() < 0.5:
-            job.compact(EAGER)
-        if rng.random() < 0.6:
-            job.restart(parallelism=rng.randrange(1, 5))
+    job = start(jobs, *TABLES, parallelism=2)
+    expected = run_history(job, seed)
     for epoch, tables in expected.items():
         assert {name: read(job, name, epoch) for name in tables} == tables
-    assert read(job, "totals") == expected[epoch]["totals"]
+    assert read(job, "totals") == expected[max(expected)]["totals"]
 
 
 def test_the_query_of_the_page_on_state_tables_is_exact(jobs: list[TableJob]) -> None:

@@ -25,7 +25,7 @@ from lakestate.storage.local.object_files import (
     root_of,
 )
 from lakestate.storage.multipart.local import LocalUploads
-from lakestate.storage.object_path import RESERVED, require_prefix
+from lakestate.storage.object_path import RESERVED, require_folder, require_prefix
 from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.spans import check_spans
 from lakestate.storage.store import (
@@ -117,9 +117,16 @@ class LocalStore:
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects whose path begins with the prefix, in order of path."""
         folder, _, stem = require_prefix(prefix).rpartition("/")
-        if (self._files.root / folder).resolve() != self._files.root / folder:
-            raise symbolic_link_error(self._name(folder))
+        self._refuse_link(folder)
         return self._walk(folder, stem)
+
+    def list_folders(self, folder: str = "") -> Sequence[str]:
+        """The folders directly below a folder."""
+        parent = require_folder(folder).rstrip("/")
+        self._refuse_link(parent)
+        with translate_read_errors(self._name(parent)):
+            entries = _entries(self._files.root / parent)
+        return sorted(entry.name for entry in entries if _is_folder(entry))
 
     def delete_many(self, paths: Iterable[str]) -> None:
         """Delete the objects, and the folders that become empty."""
@@ -211,6 +218,10 @@ class LocalStore:
                 if info is not None:
                     yield info
 
+    def _refuse_link(self, folder: str) -> None:
+        if (self._files.root / folder).resolve() != self._files.root / folder:
+            raise symbolic_link_error(self._name(folder))
+
     def _file(self, path: str) -> Path:
         return object_file(self._files.root, path)
 
@@ -225,6 +236,10 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
             return [entry for entry in entries if _is_text(entry.name)]
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.name != RESERVED and entry.is_dir(follow_symlinks=False)
 
 
 def _is_text(name: str) -> bool:

@@ -106,6 +106,14 @@ class RemoteClient:
         infos = (self._info(meta) for meta in metas if meta["path"].startswith(begin))
         return sorted(infos, key=lambda info: info.path)
 
+    def list_folders(self, folder: str) -> Sequence[str]:
+        """The names of the folders directly below a folder, in order."""
+        parent = f"{self._prefix}{folder}"
+        found = self._retry(
+            folder, lambda: obstore.list_with_delimiter(self._repeating, parent.rstrip("/") or None)
+        )
+        return sorted(path.rstrip("/").removeprefix(parent) for path in found["common_prefixes"])
+
     def delete(self, paths: Sequence[str]) -> None:
         """Delete the objects. Deleting one that does not exist succeeds."""
         for first in range(0, len(paths), DELETE_BATCH):

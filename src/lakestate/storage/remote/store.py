@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakestate.storage.object_path import is_reserved, require_path, require_prefix
+from lakestate.storage.object_path import is_reserved, require_folder, require_path, require_prefix
 from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.remote.client import RemoteClient
 from lakestate.storage.remote.conditional import ConditionalWrite, ObservedObject
@@ -90,6 +90,10 @@ class ObstoreStore:
         """The objects whose path begins with the prefix, in order of path."""
         found = self._client.list(require_prefix(prefix))
         return (info for info in found if not is_reserved(info.path))
+
+    def list_folders(self, folder: str = "") -> Sequence[str]:
+        """The folders directly below a folder, with one request for each thousand entries."""
+        return [name for name in self._client.list_folders(require_folder(folder)) if not is_reserved(name)]
 
     def delete_many(self, paths: Iterable[str]) -> None:
         """Delete the objects, up to a thousand per request where the store supports it."""

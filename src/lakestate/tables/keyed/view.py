@@ -128,10 +128,10 @@ class KeyedView(ScannedView):
         for run in self._live_slices(self._layout.for_values(columns)):
             yield from self._declared_columns(run, columns).to_batches()
 
-    def stored_part(self, keys: KeyRange) -> KeyedView:
+    def stored_part(self, keys: KeyRange, columns: Sequence[str] | None = None) -> KeyedView:
         """The stored rows with routing keys in a range."""
         part = copy(self)
-        part._stored, part._written = self._stored.clip_to(keys), []
+        part._stored, part._written = self._stored.clip_to(keys, columns), []
         return part
 
     def count(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
@@ -47,6 +48,17 @@ def key_pieces(files: Sequence[FileRef]) -> Iterator[KeyRange]:
             yield KeyRange(start, block.keys.last)
             start = block.keys.last + 1
     yield KeyRange(start, KEY_MAX)
+
+
+def narrow_range(keys: KeyRange, wanted: np.ndarray) -> KeyRange | None:
+    """The smallest part of a range that holds all wanted routing keys in it, which ascend; None if none is.
+
+    >>> narrow_range(KeyRange(10, 20), np.array([5, 12, 14, 40], dtype=np.uint64))
+    KeyRange(first=12, last=14)
+    """
+    start = int(np.searchsorted(wanted, np.uint64(keys.first), side="left"))
+    stop = int(np.searchsorted(wanted, np.uint64(keys.last), side="right"))
+    return KeyRange(int(wanted[start]), int(wanted[stop - 1])) if start < stop else None
 
 
 def read_blocks(

@@ -73,26 +73,32 @@ class RunSet:
         moved._open = {part: known[part] for file in files if (part := _part(file)) in known}
         return moved
 
-    def clip_to(self, keys: KeyRange) -> RunSet:
-        """The set for some of the keys, opened. What the next keys need too stays open here."""
+    def clip_to(self, keys: KeyRange, names: Collection[str] | None = None) -> RunSet:
+        """The set for some of the keys, opened with at least the named value columns.
+
+        What the next keys need too stays open here.
+        """
         clipped = RunSet(clip_files(self._files, keys), self._layout, self._context, self._upgrade)
         for file in self._files:
             part = file.clipped_to(keys)
             if part is not None:
-                clipped._open[_part(part)] = self._piece(file, part).clip_to(keys)
+                clipped._open[_part(part)] = self._piece(file, part, names).clip_to(keys)
         return clipped
 
-    def _piece(self, file: FileRef, part: FileRef) -> Run:
+    def _piece(self, file: FileRef, part: FileRef, names: Collection[str] | None) -> Run:
         """The row groups of a file that hold a part of its keys."""
         if len(file.blocks) < 2:
-            return self.run(file)
-        groups = wanted_blocks(part) or range(len(file.blocks))
+            return self.run(file, names)
+        if not any(block.keys.overlaps(part.valid_keys) for block in file.blocks):
+            # The part lies between two row groups.
+            return Run(self._layout.schema.empty_table(), self._layout)
+        groups, wanted = wanted_blocks(part) or range(len(file.blocks)), self._layout.for_values(names)
         known = self._pieces.get(_part(file))
-        if known is None or tuple(known[0]) != tuple(groups):
+        if known is None or tuple(known[0]) != tuple(groups) or not known[1].has_values(wanted.value_names):
             keys = KeyRange(file.blocks[groups[0]].keys.first, file.blocks[groups[-1]].keys.last)
             wide = file.clipped_to(keys) or part
-            known = groups, open_run(wide, self._layout, self._context, self._upgrade)
-            self._pieces[_part(file)] = known
+            run = open_run(wide, self._layout, self._context, self._upgrade, wanted.value_names)
+            known = self._pieces[_part(file)] = groups, run
         return known[1]
 
     def forget_before(self, min_epoch: Epoch) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar, Self
 
+import numpy as np
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
@@ -28,7 +29,7 @@ from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.file_check import check_run_file
 from lakestate.tables.runs.files import Upgrade, forget_runs
 from lakestate.tables.runs.layout import Hash, RunLayout
-from lakestate.tables.runs.partial_read import key_pieces
+from lakestate.tables.runs.partial_read import key_pieces, narrow_range
 
 
 class ScannedView(View):
@@ -37,12 +38,15 @@ class ScannedView(View):
     _lifecycle: ClassVar[frozenset[str]] = frozenset({"stored_part"})
 
     @abstractmethod
-    def scan(self) -> Iterator[pa.RecordBatch]:
-        """All rows, keys then values, some at a time."""
+    def scan(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows, keys then values, or those that `columns` names, some at a time."""
 
     @abstractmethod
-    def stored_part(self, keys: KeyRange) -> ScannedView:
-        """The stored rows with routing keys in a range. Row groups are opened for the part alone."""
+    def stored_part(self, keys: KeyRange, columns: Sequence[str] | None = None) -> ScannedView:
+        """The stored rows with routing keys in a range, to be scanned with these value columns.
+
+        Row groups are opened for the part alone.
+        """
 
 
 class RunTable(Table):
@@ -112,13 +116,42 @@ class RunTable(Table):
 
     def stored_rows(self, files: TableFiles, context: TableContext) -> pa.RecordBatchReader:
         """All rows, keys then values. About one row group of each file is in memory at a time."""
-        fields = [field.with_nullable(True) for field in self.layout.row_schema]
-        return pa.RecordBatchReader.from_batches(pa.schema(fields), self._stored_batches(files, context))
+        return self.stored_columns(files, context, self.layout.row_schema.names)
 
-    def _stored_batches(self, files: TableFiles, context: TableContext) -> Iterator[pa.RecordBatch]:
+    def stored_columns(
+        self,
+        files: TableFiles,
+        context: TableContext,
+        columns: Sequence[str],
+        routing_keys: np.ndarray | None = None,
+    ) -> pa.RecordBatchReader:
+        """Some columns. Of a large file, others are not fetched, nor row groups without a wanted key."""
+        schema = pa.schema([self.layout.row_schema.field(name).with_nullable(True) for name in columns])
+        return pa.RecordBatchReader.from_batches(
+            schema, self._stored_batches(files, context, columns, routing_keys)
+        )
+
+    def _stored_batches(
+        self,
+        files: TableFiles,
+        context: TableContext,
+        columns: Sequence[str],
+        routing_keys: np.ndarray | None,
+    ) -> Iterator[pa.RecordBatch]:
         view = self.open_view(files, context)
+        values = [name for name in self.layout.value_names if name in columns]
         for keys in key_pieces(files.files):
-            yield from view.stored_part(keys).scan()
+            wanted = keys if routing_keys is None else narrow_range(keys, routing_keys)
+            if wanted is not None:
+                for batch in view.stored_part(wanted, values).scan(values):
+                    yield batch.select(columns)
+
+    def routing_keys_of(self, keys: Mapping[str, pa.Array]) -> np.ndarray | None:
+        """The routing keys, if all columns that rows are routed by are given."""
+        routing = self.config.routing_columns
+        if not set(routing) <= set(keys):
+            return None
+        return self.layout.hash([keys[name] for name in routing])
 
     @abstractmethod
     def open_view(self, files: TableFiles, context: TableContext) -> ScannedView:

@@ -126,10 +126,10 @@ class StoredRows:
                 shown = ~gone[rows]
                 yield run, places[shown], rows[shown]
 
-    def clip_to(self, keys: KeyRange) -> StoredRows:
+    def clip_to(self, keys: KeyRange, names: Collection[str] | None = None) -> StoredRows:
         """What is stored for some of the keys, without the deletes of this epoch."""
         return StoredRows(
-            clip_files(self._files, keys), self._rows.clip_to(keys), self._deletes.clip_to(keys)
+            clip_files(self._files, keys), self._rows.clip_to(keys, names), self._deletes.clip_to(keys)
         )
 
     def for_next_epoch(

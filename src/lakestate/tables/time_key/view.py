@@ -198,10 +198,10 @@ class TimeKeyView(ScannedView):
             for rows in self._pieces(run, part, live, hidden):
                 yield from self._answer(rows, columns).to_batches()
 
-    def stored_part(self, keys: KeyRange) -> TimeKeyView:
+    def stored_part(self, keys: KeyRange, columns: Sequence[str] | None = None) -> TimeKeyView:
         """The stored rows with routing keys in a range."""
         part = copy(self)
-        part._stored, part._appended, part._sorted = self._stored.clip_to(keys), [], []
+        part._stored, part._appended, part._sorted = self._stored.clip_to(keys, columns), [], []
         return part
 
     def to_pylist(self) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from lakestate.errors import NotFoundError
-from lakestate.storage.object_path import require_path, require_prefix
+from lakestate.storage.object_path import require_folder, require_path, require_prefix
 from lakestate.storage.spans import check_spans, require_whole_span
 from lakestate.storage.store import (
     AlreadyExists,
@@ -114,6 +114,11 @@ class SimulatedStore:
         """A listing, read completely."""
         require_prefix(prefix)
         return iter([self.head(path) for path in self.paths(prefix)])
+
+    def list_folders(self, folder: str = "") -> Sequence[str]:
+        """The folders directly below a folder."""
+        below = [path.removeprefix(folder) for path in self.paths(require_folder(folder))]
+        return sorted({path.partition("/")[0] for path in below if "/" in path})
 
     def paths(self, prefix: str = "", after: str = "", count_max: int | None = None) -> builtins.list[str]:
         """The next paths of a listing in pages."""

@@ -1,0 +1,144 @@
+"""One job: its epochs, and how one of them is chosen."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.inspection.epoch_info import EpochInfo, list_epochs, open_epochs
+from lakestate.inspection.epoch_state import EpochState
+from lakestate.inspection.job_names import job_not_found, nearest_hint
+from lakestate.inspection.listing import Listing, time_of_ms
+from lakestate.job.known_objects import KnownObjects
+from lakestate.job.objects import JobObjects
+from lakestate.job.published_epochs import open_epoch, open_newest_epoch
+from lakestate.job.state_backend import StateBackend
+from lakestate.protocol.metadata import Manifest
+from lakestate.protocol.records import EpochRecord
+from lakestate.protocol.values import Epoch
+from lakestate.storage.parallel import map_in_parallel
+
+NEWEST = "newest"
+
+EpochLike = Epoch | int | str | datetime
+"""A number, `"newest"`, the name of a tag, or a time: the newest epoch that was published by then."""
+
+
+class JobState:
+    """One job, for reading. Metadata that several epochs share is fetched once."""
+
+    def __init__(self, backend: StateBackend, name: str) -> None:
+        objects = backend.objects(name)
+        self._backend = backend
+        self._objects = JobObjects(objects.store, name, KnownObjects())
+
+    def __repr__(self) -> str:
+        return f"JobState({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        return self.epochs()._repr_html_()
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self._objects.job_id
+
+    def epochs(self) -> Listing[EpochInfo]:
+        """Every epoch that can be opened, oldest first. A damaged one is shown with its problem."""
+        found = list_epochs(self._objects)
+        if not found:
+            self._require_job()
+        return found
+
+    def tags(self) -> dict[str, Epoch]:
+        """The epochs that tags keep, by the name of the tag."""
+        return {tag.name: tag.epoch for tag in self._objects.read_tags()}
+
+    def epoch(self, which: EpochLike = NEWEST) -> EpochState:
+        """An epoch by its number, the name of a tag, or a time; or the newest.
+
+        A time stands for the newest epoch that was published by then. It needs a time zone. A text is
+        `newest`, digits, a time as ISO 8601 writes it, or the name of a tag.
+        """
+        return EpochState(self._backend, self._objects, self._manifest(which))
+
+    def _manifest(self, which: EpochLike) -> Manifest:
+        try:
+            if which == NEWEST:
+                return self._newest()
+            return open_epoch(self._objects, self._number(which))[1]
+        except NotFoundError as cause:
+            unknown = job_not_found(self._objects)
+            if unknown is None:
+                raise
+            raise unknown from cause
+
+    def _newest(self) -> Manifest:
+        newest = open_newest_epoch(self._objects)
+        if newest is None:
+            raise NotFoundError("the job has no published epoch", object_name=self._objects.url_of("epochs/"))
+        return newest
+
+    def _number(self, which: EpochLike) -> Epoch:
+        if isinstance(which, datetime):
+            return self._epoch_at(which)
+        if not isinstance(which, str):
+            return Epoch(which)
+        if which.isdecimal():
+            return Epoch(int(which))
+        moment = _parse_time(which)
+        return self._tagged(which) if moment is None else self._epoch_at(moment)
+
+    def _tagged(self, name: str) -> Epoch:
+        tags = self.tags()
+        if name not in tags:
+            raise NotFoundError(
+                f"job {self.name} has no such tag",
+                object_name=name,
+                found=", ".join(sorted(tags)) or "no tag",
+                action=nearest_hint(name, [*tags, NEWEST])
+                or "give the number of an epoch, 'newest', a tag, or a time with its zone",
+            )
+        return tags[name]
+
+    def _epoch_at(self, moment: datetime) -> Epoch:
+        """The newest epoch that was published by a time."""
+        if moment.tzinfo is None:
+            raise InvalidInputError(
+                "a time without a zone does not say when",
+                object_name=moment.isoformat(),
+                expected=f"a time such as {moment.isoformat()}Z",
+            )
+        moment_ms = moment.timestamp() * 1000
+        records = self._records
+        found = [record.epoch for record in records if record.published_at_ms <= moment_ms]
+        if not found:
+            oldest = min((record.published_at_ms for record in records), default=None)
+            raise NotFoundError(
+                f"job {self.name} has no epoch that was published by then",
+                object_name=moment.isoformat(),
+                found="no published epoch" if oldest is None else f"the oldest is of {_shown(oldest)}",
+            )
+        return max(found)
+
+    @property
+    def _records(self) -> list[EpochRecord]:
+        epochs, _ = open_epochs(self._objects)
+        return [record for record in map_in_parallel(self._objects.read_epoch, epochs) if record is not None]
+
+    def _require_job(self) -> None:
+        unknown = job_not_found(self._objects)
+        if unknown is not None:
+            raise unknown
+
+
+def _parse_time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _shown(moment_ms: int) -> str:
+    moment = time_of_ms(moment_ms)
+    return f"{moment_ms} ms" if moment is None else moment.isoformat()

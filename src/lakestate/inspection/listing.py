@@ -1,0 +1,119 @@
+"""What lists of jobs, epochs, operators and tables have in common: they show themselves as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from html import escape
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+Row = TypeVar("Row")
+
+_EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Listing(tuple[Row, ...]):
+    """Rows of one kind, as a tuple that shows itself as a table: as text, as HTML in a notebook, as Arrow."""
+
+    __slots__ = ()
+
+    def __new__(cls, rows: Iterable[Row] = ()) -> Listing[Row]:
+        """Take the rows."""
+        return super().__new__(cls, tuple(rows))
+
+    def __repr__(self) -> str:
+        if not self:
+            return "(nothing)"
+        names, cells = self._cells()
+        table = [names, *cells]
+        widths = [max(len(row[place]) for row in table) for place in range(len(names))]
+        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return "<p>nothing</p>"
+        return html_table(*self._cells())
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as an Arrow table, with a column for each field; what is nested is text."""
+        return pa.Table.from_pylist([{name: _plain(item) for name, item in row_items(row)} for row in self])
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        rows = [dict(row_items(row)) for row in self]
+        names = [name for name in rows[0] if any(row[name] not in (None, "", ()) for row in rows)]
+        return names, [[cell_text(name, row[name]) for name in names] for row in rows]
+
+
+def row_items(row: object) -> list[tuple[str, Any]]:
+    """The fields of a row and their values."""
+    assert is_dataclass(row)
+    return [(item.name, getattr(row, item.name)) for item in fields(row)]
+
+
+def html_table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """An HTML table of texts, which are escaped."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def cell_text(name: str, value: object) -> str:
+    """A value as people read it.
+
+    >>> cell_text("size_bytes", 2048), cell_text("rows", 1234567), cell_text("committed", True)
+    ('2.0 KiB', '1,234,567', 'yes')
+    """
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case int() if name.endswith("_bytes"):
+            return _bytes_text(value)
+        case int() if name.endswith("_us"):
+            moment = time_of_us(value)
+            return str(value) if moment is None else cell_text(name, moment)
+        case int():
+            return f"{value:,}" if name != "epoch" else str(value)
+        case datetime():
+            return value.strftime("%Y-%m-%d %H:%M:%S")
+        case tuple():
+            return ", ".join(map(str, value))
+    return str(value)
+
+
+def time_of_us(moment_us: int | None) -> datetime | None:
+    """A time in microseconds since 1970, or None if there is none, or no date has it."""
+    if moment_us is None:
+        return None
+    try:
+        return _EPOCH_START + timedelta(microseconds=moment_us)
+    except OverflowError:
+        return None
+
+
+def time_of_ms(moment_ms: int) -> datetime | None:
+    """A time in milliseconds since 1970, or None if no date has it."""
+    return time_of_us(moment_ms * 1000)
+
+
+def _bytes_text(count: int) -> str:
+    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{count} B" if units[0] == "B" else f"{size:.1f} {units[0]}"
+
+
+def _plain(value: object) -> object:
+    match value:
+        case tuple():
+            return [str(item) for item in value]
+        case bool() | None | datetime():
+            return value
+        case int():
+            return int(value)
+    return str(value)
