@@ -1,8 +1,9 @@
 """A pipeline that is killed and restarted: run it with `make demo`.
 
-The pipeline of `bidder_totals.py` runs in a separate process. In the middle of an epoch, that process, its
-JVM and its Python workers are killed with SIGKILL; the pipeline is restarted and continues. The demo then
-compares the result with the same sums computed directly, and shows the files on disk.
+The pipeline of `auction.py`, a window, a join and a top-N, runs in a separate process. In the middle of an
+epoch, that process, its JVM and its Python workers are killed with SIGKILL; the pipeline is restarted and
+continues. The demo then asks DuckDB the same questions of all events at once, compares the answers, and shows
+the files on disk.
 """
 
 from __future__ import annotations
@@ -14,46 +15,62 @@ import tempfile
 import time
 from collections import deque
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
+import duckdb
 import psutil
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 import lakestate as ls
-from bidder_totals import BidderTotals
+from auction import EVERY, SEED
+from lakestate.config import duration_us
 from lakestate.observability.progress_line import bytes_text
-from lakestate.operators.operator import state_tables
-from lakestate.testing.auctions import AuctionHouse
+from lakestate.testing.auctions import AuctionHouse, AuctionKind
 
 HERE = Path(__file__).parent
-SEED = 7
-JOB = "bidder-totals"
+JOB = "auction"
+
+WINDOWS = """
+    SELECT auction, time_bucket(INTERVAL '10 seconds', ts) AS window_start, count(*) AS bids,
+        max(price) AS highest
+    FROM bids GROUP BY ALL
+"""
+BEST = """
+    SELECT id, row_number() OVER (PARTITION BY id ORDER BY price DESC, bids.ts, bidder) AS rank, item,
+        bidder, price, bids.ts AS bid_ts
+    FROM auctions JOIN bids ON auction = id AND bids.ts BETWEEN auctions.ts AND expires
+    QUALIFY rank <= 3
+"""
+NEWEST = """
+    SELECT DISTINCT ON (id, rank) id, rank, item, bidder, price, bid_ts
+    FROM best ORDER BY id, rank, price DESC, bid_ts, bidder
+"""
+"""Of the updates of a rank the last one, which is the best."""
 
 
 class Demo:
     """One run of the demo, in its own folder."""
 
-    def __init__(self, folder: Path, rows: int, rows_per_batch: int) -> None:
+    def __init__(self, folder: Path, events: int, events_per_batch: int) -> None:
         self.folder = folder
-        self.rows = rows
-        self.rows_per_batch = rows_per_batch
+        self.events = events
+        self.events_per_batch = events_per_batch
         self.job = folder / "checkpoints" / JOB
         self.log = folder / "spark.log"
         self.backend = ls.ParquetBackend(f"file://{folder}/checkpoints", cache_dir=folder / "cache")
 
     def start(self) -> psutil.Popen:
         """Start the pipeline in a separate process. Spark's log goes to a file."""
-        command = [sys.executable, str(HERE / "bidder_totals.py"), str(self.folder), "--seed", str(SEED)]
-        command += ["--rows", str(self.rows), "--rows-per-batch", str(self.rows_per_batch)]
+        command = [sys.executable, str(HERE / "auction.py"), str(self.folder)]
+        command += ["--events", str(self.events), "--events-per-batch", str(self.events_per_batch)]
         with self.log.open("a") as log:
             return psutil.Popen(command, stderr=log)
 
     def kill_in_the_middle(self, pipeline: psutil.Popen) -> None:
         """Wait until half of the epochs are published and the next one has written files; kill everything."""
-        half = self.rows // self.rows_per_batch // 2
+        half = self.events // self.events_per_batch // 2
         while (newest := self.newest_epoch()) < half or not self.has_files_of(newest + 1):
             if pipeline.poll() is not None:
                 self.give_up("the pipeline ended before it was killed")
@@ -65,7 +82,7 @@ class Demo:
         psutil.wait_procs(family)
 
     def finish(self, pipeline: psutil.Popen) -> None:
-        """Wait until all bids are read and committed."""
+        """Wait until all events are read and committed."""
         if pipeline.wait() != 0:
             self.give_up("the pipeline failed")
 
@@ -83,28 +100,25 @@ class Demo:
             sys.stderr.writelines(deque(lines, maxlen=40))
         raise SystemExit(f"{why}; see Spark's log in {self.log}")
 
-    def totals_in_output(self) -> tuple[pa.Table, int]:
-        """The newest totals of each bidder in the output files, and the number of duplicate rows."""
-        output = pq.read_table(self.folder / "out")
-        twice = output.num_rows - output.group_by(["bidder", "bids"]).aggregate([]).num_rows
-        newest = output.group_by("bidder").aggregate([("bids", "max"), ("cents", "max")])
-        return sorted_totals(newest), twice
+    @cached_property
+    def database(self) -> duckdb.DuckDBPyConnection:
+        """All events, and what the pipeline has written."""
+        found = duckdb.connect()
+        found.execute("SET TimeZone = 'UTC'")
+        house = AuctionHouse(SEED, event_us=duration_us(EVERY))
+        for kind in (AuctionKind.BIDS, AuctionKind.AUCTIONS):
+            found.register(kind.value, pa.table(house.rows(kind, 0, kind.rows_in(self.events))))
+        for output in ("windows", "best"):
+            found.execute(f"CREATE VIEW {output} AS FROM read_parquet('{self.folder}/{output}/*.parquet')")
+        return found
 
-    def totals_in_state(self) -> pa.Table:
-        """The totals in the state table, read without Spark."""
-        task, tables = ls.TaskInfo(JOB, "totals"), state_tables(BidderTotals())
-        manager = ls.TableManager.load(task, tables, self.backend, ls.Epoch(self.newest_epoch()))
-        return sorted_totals(pa.Table.from_batches(manager.keyed("totals").scan()))
-
-    def totals_computed(self) -> pa.Table:
-        """The expected result: the sums over all bids at once."""
-        bids = pa.table(AuctionHouse(SEED).rows("bids", 0, self.rows, columns=["bidder", "price"]))
-        return sorted_totals(bids.group_by("bidder").aggregate([("price", "count"), ("price", "sum")]))
-
-
-def sorted_totals(rows: pa.Table) -> pa.Table:
-    """Totals in a fixed order, with fixed column names."""
-    return rows.rename_columns(["bidder", "bids", "cents"]).sort_by("bidder").combine_chunks()
+    def differences(self, found: str, expected: str) -> tuple[int, int]:
+        """How many rows one question has that the other has not, and how many they have together."""
+        count = f"SELECT count(*) FROM (({found}) EXCEPT ALL ({expected}))"
+        back = f"SELECT count(*) FROM (({expected}) EXCEPT ALL ({found}))"
+        (more,), (fewer,) = (self.database.execute(text).fetchall()[0] for text in (count, back))
+        (rows,) = self.database.execute(f"SELECT count(*) FROM ({expected})").fetchall()[0]
+        return more + fewer, rows
 
 
 def say(sentence: str) -> None:
@@ -143,31 +157,29 @@ def show_tree(folder: Path, depth: int = 1) -> None:
             show_tree(path, depth + 1)
 
 
-def show_top(found: pa.Table, expected: pa.Table) -> None:
-    """Print the bidders with the largest sums, as found and as computed."""
-    persons = pc.max(expected["bidder"]).as_py() + 1
-    names = AuctionHouse(SEED).rows("persons", 0, persons, columns=["name"])["name"]
-    top = pc.select_k_unstable(expected, k=8, sort_keys=[("cents", "descending")])
-    rows = []
-    for want in expected.take(top).to_pylist():
-        bidder = want["bidder"]
-        pair = [*found.filter(pc.equal(found["bidder"], bidder)).to_pylist(), want]
-        bids = [f"{row['bids']:,}" for row in pair]
-        money = [f"{row['cents'] / 100:,.2f}" for row in pair]
-        rows.append([f"{bidder} {names[bidder]}", *bids, *money])
-    show_table(["bidder", "bids", "computed", "sum of prices", "computed"], rows)
+def show_best(demo: Demo) -> None:
+    """Print the highest of all best bids."""
+    rows = demo.database.execute(
+        f"SELECT id, item, rank, bidder, price FROM ({NEWEST}) ORDER BY price DESC, id, rank LIMIT 8"
+    ).fetchall()
+    shown = [
+        [f"{id_} {item}", str(rank), str(bidder), f"{price / 100:,.2f}"]
+        for id_, item, rank, bidder, price in rows
+    ]
+    show_table(["auction", "rank", "bidder", "bid"], shown)
 
 
 def show_result(demo: Demo) -> bool:
-    """Print the totals of the output beside those computed directly. Returns whether all are equal."""
-    say("4. The newest totals in the output files, beside the same sums computed directly from all bids:")
-    output, twice = demo.totals_in_output()
-    state, expected = demo.totals_in_state(), demo.totals_computed()
-    show_top(output, expected)
-    for what, found in (("output", output), ("state", state)):
-        print(f"   {what}: {found.num_rows:,} bidders, equal: {'yes' if found.equals(expected) else 'NO'}")
-    print(f"   duplicate output rows: {twice}")
-    return output.equals(expected) and state.equals(expected) and twice == 0
+    """Print the answers of the pipeline, and compare them with DuckDB's. Returns whether all are equal."""
+    say("4. The best bids in the output, and the same questions asked of all events at once, with DuckDB:")
+    show_best(demo)
+    written = "SELECT auction, window_start, bids, highest FROM windows"
+    is_exact = True
+    for what, found, expected in (("windows", written, WINDOWS), ("best bids", NEWEST, BEST)):
+        different, rows = demo.differences(found, expected)
+        print(f"   {what}: {rows:,} rows, equal: {'yes' if not different else f'NO, {different:,} differ'}")
+        is_exact = is_exact and not different
+    return is_exact
 
 
 def show_disk(demo: Demo) -> None:
@@ -182,28 +194,30 @@ def show_disk(demo: Demo) -> None:
     )
     for source in manifest.sources:
         print(f"   how far source {source.source} was read: {source.offsets}")
-    say(f"6. The output below {demo.folder / 'out'}:")
-    show_tree(demo.folder / "out")
+    say(f"6. A table of that state, read without Spark: ls.read_state(…, {JOB!r}, 'best', 'best')")
+    best = ls.read_state(f"file://{demo.folder}/checkpoints", JOB, "best", "best")
+    columns = ["id", "rank", "item", "bidder", "price"]
+    show_table(columns, [[str(row[name]) for name in columns] for row in best.slice(0, 4).to_pylist()])
 
 
 def main() -> int:
     """Run, kill, run again, compare."""
     arguments = argparse.ArgumentParser(description="A pipeline that is killed in the middle and restarted.")
-    arguments.add_argument("--rows", type=int, default=600_000)
-    arguments.add_argument("--rows-per-batch", type=int, default=50_000)
+    arguments.add_argument("--events", type=int, default=250_000)
+    arguments.add_argument("--events-per-batch", type=int, default=25_000)
     given = arguments.parse_args()
     folder = Path(tempfile.gettempdir()) / "lakestate-demo"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    demo = Demo(folder, given.rows, given.rows_per_batch)
+    demo = Demo(folder, given.events, given.events_per_batch)
     started = time.monotonic()
-    say(f"1. {given.rows:,} bids → running totals per bidder → Parquet; one line for each epoch.")
+    say(f"1. {given.events:,} events of an auction → window, join, top-N → Parquet; one line for each epoch.")
     demo.kill_in_the_middle(demo.start())
     newest = demo.newest_epoch()
     say(f"2. Killed with SIGKILL: driver, JVM and Python workers. The last published epoch is {newest}.")
     if demo.has_files_of(newest + 1):
         print(f"   Epoch {newest + 1} has files but no record, so it was not published.")
-    say("3. Restarted: it continues after the last published epoch, and finishes its files at the end.")
+    say("3. Restarted: it continues after the last published epoch, until the stream has ended.")
     demo.finish(demo.start())
     equal = show_result(demo)
     show_disk(demo)

@@ -10,6 +10,7 @@ import sqlite3
 import tempfile
 from collections import Counter
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -73,19 +74,32 @@ def test_the_program_of_the_readme_runs_again_and_again(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     section = (ROOT / "README.md").read_text().split("## A pipeline\n")[1].replace("/data/", f"{tmp_path}/")
-    program = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0]
-    give_orders(
-        tmp_path / "events", 0, ("ada", 9.5, "2026-01-01T12:00:00Z"), ("bob", -1.0, "2026-01-01T12:00:01Z")
-    )
+    program = "\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL)[:2])
+    noon = "2026-01-01T12:{:02}:00Z".format
+    give_orders(tmp_path / "events", 0, ("ada", 9.5, noon(0)), ("bob", -1.0, noon(1)))
     run_program(program)
-    assert read_output(tmp_path / "out") == [{"user": "ada", "n": 1, "spend": 9.5}]
+    assert read_output(tmp_path / "totals") == [{"user": "ada", "n": 1, "spend": 9.5}]
     run_program(program)
-    give_orders(tmp_path / "events", 1, ("ada", 0.5, "2026-01-01T12:00:02Z"))
+    give_orders(tmp_path / "events", 1, ("ada", 0.5, noon(59)))
+    run_program(program)
+    assert not (tmp_path / "out").exists() or not read_output(tmp_path / "out")
+    give_orders(tmp_path / "events", 2, ("eve", 0.5, "2026-01-01T13:30:00Z"))
     run_program(program)
     run_program(program)
-    assert sorted(read_output(tmp_path / "out"), key=str) == [
+    start = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert read_output(tmp_path / "out") == [
+        {
+            "user": "ada",
+            "window_start": start,
+            "window_end": start + timedelta(hours=1),
+            "n": 2,
+            "spend": 10.0,
+        }
+    ]
+    assert sorted(read_output(tmp_path / "totals"), key=str) == [
         {"user": "ada", "n": 1, "spend": 9.5},
         {"user": "ada", "n": 2, "spend": 10.0},
+        {"user": "eve", "n": 1, "spend": 0.5},
     ]
 
 

@@ -135,9 +135,9 @@ class TestOperators:
 
 def test_the_operator_of_the_readme_counts_and_sums() -> None:
     section = (ROOT / "README.md").read_text().split("## A pipeline\n")[1]
-    code = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0]
-    names: dict[str, Any] = {}
-    exec(code.split("\nspark = ")[0].replace("from pyspark.sql import SparkSession\n", ""), names)
+    code = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[1]
+    names: dict[str, Any] = {"ls": ls}
+    exec(code.split("\npipeline = ")[0], names)
     harness = OperatorHarness(names["Totals"]())
     harness.epoch([{"user": "ada", "amount": 9.5}])
     assert harness.epoch([{"user": "ada", "amount": 0.5}]) == [{"user": "ada", "n": 2, "spend": 10.0}]
