@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from lakestate.operators.operator import Operator, TwoInputOperator
     from lakestate.operators.timers.table import Timers
     from lakestate.operators.timers.view import TimersView
-    from lakestate.operators.windows.specs import Hopping, Tumbling
+    from lakestate.operators.windows.specs import Hopping, Session, Tumbling
     from lakestate.protocol.compaction import CompactionPolicy
     from lakestate.protocol.metadata import CommitPart
     from lakestate.protocol.retention import RetentionPolicy
@@ -166,6 +166,7 @@ _MODULES = {
     "RetryPolicy": "lakestate.config",
     "Roll": "lakestate.sinks.rolling",
     "RowMigration": "lakestate.tables.migration.migrations",
+    "Session": "lakestate.operators.windows.specs",
     "StateTable": "lakestate.inspection",
     "StopTimeoutError": "lakestate.errors",
     "StorageUnavailableError": "lakestate.errors",
@@ -270,6 +271,7 @@ __all__ = [
     "RetryPolicy",
     "Roll",
     "RowMigration",
+    "Session",
     "StateTable",
     "StopTimeoutError",
     "StorageUnavailableError",

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakestate.config import duration_us
+from lakestate.errors import InvalidInputError
 from lakestate.operators.aggregates.aggregate import Aggregate
 from lakestate.operators.aggregates.plan import AggregatePlan
 from lakestate.operators.aggregates.running import bind_to_columns
@@ -83,7 +84,10 @@ class PaneOperator(Operator):
         `time` names the timestamp among them. Arguments of aggregates are names of columns.
         """
         named = columns_of(key, what="key")
-        known = {column.name: column.type for column in columns_of(f"{key}, {columns}", what="row")}
+        declared = f"{key}, {columns}".rstrip(", ")
+        known = {column.name: column.type for column in columns_of(declared, what="row")}
+        if time not in known and window.time == "event":
+            raise InvalidInputError("a window needs the time of rows", found=declared, expected=time)
         plan, arguments = bind_to_columns(aggregates, known)
         return cls(
             named,
@@ -91,8 +95,8 @@ class PaneOperator(Operator):
             plan,
             emit=Emit.of(emit, "window"),
             lateness_us=duration_us(allowed_lateness),
-            time_type=known[time],
-            time=time,
+            time_type=known.get(time, "timestamp"),
+            time=time if time in known else None,
             arguments=arguments,
         )
 

@@ -22,6 +22,7 @@ from lakestate.spark.execution.initial_state import route_initial_state
 from lakestate.spark.graph.column_names import quote_name
 from lakestate.spark.graph.nodes import (
     ApplyNode,
+    ClosedRowsNode,
     CombineNode,
     ConnectNode,
     KeyByNode,
@@ -132,6 +133,8 @@ class EpochFrames:
                 return on_time.where(~self._is_late(node)) if node.late is Late.DROP else on_time
             case LateRowsNode():
                 return self._source(node.source).where(self._is_late(node.source))
+            case ClosedRowsNode():
+                return self._rows_of(node.parent).where(self._is_closed(node))
             case TransformNode():
                 if self._is_empty(node):
                     return self._pipeline.schemas.empty_frame_with_tasks(self._pipeline.schemas.of(node))
@@ -203,6 +206,14 @@ class EpochFrames:
         if node.event_time is None or watermark_us is None:
             return F.lit(False)
         return F.coalesce(event_time_us(node) < F.lit(watermark_us), F.lit(False))
+
+    def _is_closed(self, node: ClosedRowsNode) -> Column:
+        """Whether what a row belongs to was closed before this epoch. Without time, it belongs to nothing."""
+        previous_us = self._plan.times.previous_watermark_us
+        closes_us = F.expr(node.closes_us)
+        return (
+            closes_us.isNull() if previous_us is None else F.coalesce(closes_us <= previous_us, F.lit(True))
+        )
 
     def _route(self, stage: CompiledStage) -> DataFrame:
         """The input of a stage: partition i holds the rows of subtask i."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from lakestate.spark.graph.nodes import (
     ApplyNode,
+    ClosedRowsNode,
     ConnectNode,
     Graph,
     KeyByNode,
@@ -23,6 +24,8 @@ def describe_node(node: Any) -> str:
             return node.name
         case LateRowsNode():
             return f"{node.source.name} → late_rows"
+        case ClosedRowsNode():
+            return f"{describe_node(node.parent)} → late_rows"
         case TransformNode():
             return f"{describe_node(node.parent)} → {getattr(node.function, '__name__', 'transform')}"
         case KeyByNode():

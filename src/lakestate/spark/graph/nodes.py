@@ -46,6 +46,18 @@ class LateRowsNode:
 
 
 @dataclass(frozen=True, eq=False)
+class ClosedRowsNode:
+    """The rows for which the watermark of the epoch before had reached a time, or that have none.
+
+    What they belong to was closed in an earlier epoch.
+    """
+
+    parent: Node
+    closes_us: str
+    """The time in microseconds since 1970, as an SQL expression."""
+
+
+@dataclass(frozen=True, eq=False)
 class TransformNode:
     """Spark SQL between two steps."""
 
@@ -110,8 +122,8 @@ class SinkNode:
 
 
 Node: TypeAlias = (
-    "SourceNode | LateRowsNode | TransformNode | KeyByNode | CombineNode | ShuffleNode | ConnectNode "
-    "| ApplyNode | SinkNode"
+    "SourceNode | LateRowsNode | ClosedRowsNode | TransformNode | KeyByNode | CombineNode | ShuffleNode "
+    "| ConnectNode | ApplyNode | SinkNode"
 )
 
 

@@ -26,6 +26,7 @@ from lakestate.spark.graph.column_names import (
 )
 from lakestate.spark.graph.nodes import (
     ApplyNode,
+    ClosedRowsNode,
     CombineNode,
     ConnectNode,
     Graph,
@@ -108,7 +109,7 @@ class Schemas:
                 return self._key_schema(node)
             case CombineNode():
                 return self._combined_schema(node)
-            case ShuffleNode():
+            case ShuffleNode() | ClosedRowsNode():
                 return self.of(node.parent)
             case ConnectNode() | SinkNode():
                 return StructType()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakestate.errors import InvalidInputError
@@ -60,16 +60,36 @@ def aggregate_input(
     If Spark SQL knows all of the aggregates, it merges the rows of each subtask before they reach Python.
     """
     key = building.key_columns(keyed)
-    _check_aggregates(aggregates, [column.name for column in key], where)
     names = [column.name for column in key]
     group_by = quoted(names) | dict(extra or {})
+    rows = argument_rows(building, keyed, key, group_by, aggregates, where)
+    routed = building.graph.add(KeyByNode(rows.node, tuple(map(quote_name, names))))
+    assert rows.arguments is not None, "they are not merged yet"
+    combine = _combine_sql(rows.plan, rows.arguments)
+    if combine is None:
+        return replace(rows, node=routed)
+    grouped = [quote_name(name) for name in group_by]
+    node = building.graph.add(CombineNode(routed, _Combine(tuple(grouped), tuple(combine))))
+    return AggregateInput(node, key, rows.plan, None)
+
+
+def argument_rows(
+    building: Building,
+    node: Any,
+    key: tuple[Column, ...],
+    columns: Mapping[str, str],
+    aggregates: Mapping[str, Aggregate],
+    where: str,
+) -> AggregateInput:
+    """The rows of a node with these columns, as expressions, and the arguments of aggregates. Not routed."""
+    _check_aggregates(aggregates, [column.name for column in key], where)
     arguments: dict[str, tuple[str, ...]] = {}
     expressions: dict[str, str] = {}
     for name, aggregate in aggregates.items():
         taken = aggregate.row_arguments()
         arguments[name] = tuple(f"_{name}_{number}" for number in range(len(taken)))
         expressions |= dict(zip(arguments[name], taken, strict=True))
-    prepared = building.select(keyed, group_by | expressions, where)
+    prepared = building.select(node, dict(columns) | expressions, where)
     types = {column.name: column.type for column in building.columns(prepared)}
     plan = AggregatePlan(
         {
@@ -77,13 +97,7 @@ def aggregate_input(
             for name, aggregate in aggregates.items()
         }
     )
-    routed = building.graph.add(KeyByNode(prepared, tuple(map(quote_name, names))))
-    combine = _combine_sql(plan, arguments)
-    if combine is None:
-        return AggregateInput(routed, key, plan, arguments)
-    grouped = [quote_name(name) for name in group_by]
-    node = building.graph.add(CombineNode(routed, _Combine(tuple(grouped), tuple(combine))))
-    return AggregateInput(node, key, plan, None)
+    return AggregateInput(prepared, key, plan, arguments)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
-from lakestate.config import duration_us, require_instance
+from lakestate.config import duration_us
 from lakestate.errors import InvalidInputError
 from lakestate.operators.aggregates.aggregate import Aggregate
 from lakestate.operators.windows.panes import WINDOW_START
 from lakestate.operators.windows.specs import Duration, Window
 from lakestate.row_kind import Emit, RowKind, StreamKind, require_kind
-from lakestate.spark.streams.stream import KeyedStream, Stream
-from lakestate.spark.streams.windows import WindowRequest, add_window_aggregate
+from lakestate.spark.graph.nodes import ClosedRowsNode, KeyByNode
+from lakestate.spark.streams.stream import Stream
+from lakestate.spark.streams.windows import WindowRequest, add_window_aggregate, closes_sql
 
 
 class WindowedStream:
@@ -31,19 +32,38 @@ class WindowedStream:
     def __repr__(self) -> str:
         return f"WindowedStream({self._stream!r}, {self._window})"
 
-    def aggregate(self, operator_id: str, *, emit: Emit | str = "final", **aggregates: Aggregate) -> Stream:
+    def aggregate(
+        self, operator_id: str, *, emit: Emit | str = "final", **aggregates: Aggregate
+    ) -> WindowResults:
         """Aggregate the rows of every window.
 
         Rows that come out have the key, `window_start`, `window_end` and the results. `emit="final"` yields a
-        window once, when it can no longer change.
+        window once, when it can no longer change; `"updates"` yields the current results of windows with new
+        rows in every epoch, `"changes"` the results before and after, with the column `_change`.
         """
         where = f"aggregate {operator_id}"
         require_kind(self._stream.kind, (RowKind.APPEND,), where)
-        request = WindowRequest(
-            operator_id, self._window, self._lateness_us, Emit.of(emit, where), aggregates
-        )
-        require_instance("the stream of a window", self._stream, KeyedStream)
+        emitted = Emit.of(emit, where)
+        request = WindowRequest(operator_id, self._window, self._lateness_us, emitted, aggregates)
         building, node = self._stream._building, self._stream._node
-        key = building.schemas.key(node)
-        kind = StreamKind(request.emit.kind, (*key, WINDOW_START) if request.emit is not Emit.FINAL else ())
-        return Stream(building, add_window_aggregate(building, node, request), kind)
+        added = add_window_aggregate(building, node, request)
+        key = (*building.schemas.key(node), WINDOW_START)
+        kind = StreamKind() if emitted is Emit.FINAL else StreamKind(emitted.kind, key)
+        return WindowResults(self, added, kind)
+
+
+class WindowResults(Stream):
+    """The results of windows."""
+
+    def __init__(self, windows: WindowedStream, node: Any, kind: StreamKind) -> None:
+        super().__init__(windows._stream._building, node, kind)
+        self._windows = windows
+
+    def late_rows(self) -> Stream:
+        """The rows that no window took, as they came: too late for all of theirs, or without event time."""
+        stream, building = self._windows._stream, self._building
+        closes = closes_sql(
+            building, stream._node, self._windows._window, self._windows._lateness_us, "late_rows"
+        )
+        parent = stream._node.parent if isinstance(stream._node, KeyByNode) else stream._node
+        return Stream(building, building.graph.add(ClosedRowsNode(parent, closes)))

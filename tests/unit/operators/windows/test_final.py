@@ -6,10 +6,10 @@ import random
 from datetime import datetime
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
-from tests.support.operators.disorder import SCHEMA, at, disordered_epochs, disturb
+from tests.support.operators.disorder import at, disordered_epochs, disturb
+from tests.support.operators.window_answers import expected_windows, second
 
 import lakestate as ls
 from lakestate.operators.windows import WindowAggregate
@@ -33,32 +33,6 @@ def row(key: str | None, value: int | None, second: float) -> dict[str, Any]:
 
 def shown(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted(((row["k"], second(row["window_start"]), row["n"], row["total"]) for row in rows), key=str)
-
-
-def second(time: datetime) -> float:
-    return (time - at(0)).total_seconds()
-
-
-def expected_windows(
-    rows: list[dict[str, Any]], size: float, hop: float, lateness: float
-) -> list[dict[str, Any]]:
-    """All windows of rows, each of which has the watermark of the epoch before it came."""
-    schema = SCHEMA.append(pa.field("previous", pa.float64()))
-    given = pa.Table.from_pylist(rows, schema=schema)
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.register("given", given)
-        return connection.sql(
-            f"""
-            SELECT k, TIMESTAMPTZ '2026-01-01' + to_seconds(s) AS window_start,
-                   TIMESTAMPTZ '2026-01-01' + to_seconds(s + {size}) AS window_end,
-                   count(*) AS n, CAST(sum(v) AS BIGINT) AS total, max(v) AS most, min(ts) AS first
-            FROM (SELECT *, epoch(ts) - epoch(TIMESTAMPTZ '2026-01-01') AS t FROM given),
-                 (SELECT unnest(generate_series(-1000, 1000)) * {hop} AS s)
-            WHERE s <= t AND t < s + {size} AND (previous IS NULL OR s + {size} + {lateness} > previous)
-            GROUP BY ALL
-            """
-        ).to_arrow_table().to_pylist()  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(12))

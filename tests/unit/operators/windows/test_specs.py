@@ -12,7 +12,7 @@ import pytest
 
 import lakestate as ls
 from lakestate.errors import InvalidInputError
-from lakestate.operators.windows import Session, WindowGrid
+from lakestate.operators.windows import WindowGrid
 from lakestate.operators.windows.grid import WindowRange
 
 
@@ -32,7 +32,7 @@ from lakestate.operators.windows.grid import WindowRange
         (lambda: ls.Tumbling("10 parsecs"), "unknown unit of time"),
         (lambda: ls.Tumbling(10), "not a duration"),  # type: ignore[arg-type]
         (lambda: ls.Hopping("10 seconds", every="0 seconds"), "the hop of a window is too short"),
-        (lambda: Session("0 seconds"), "the gap of a session is too short"),
+        (lambda: ls.Session("0 seconds"), "the gap of a session is too short"),
         (
             lambda: ls.Tumbling("10 seconds", time="wall"),
             "unknown time of a window; found 'wall'; expected 'event' or",
