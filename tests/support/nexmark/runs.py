@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 KIND = "kind.json"
 """The file in which a driver says what the rows of its query mean."""
+DRAINED = ("q12",)
+"""Queries by processing time: their windows are open when the events end, and are closed by draining."""
 PACE = "500 milliseconds"
 """Slow enough that the test sees an epoch begin before all are over."""
 
@@ -35,7 +37,7 @@ PACE = "500 milliseconds"
 def run_interrupted(spark: SparkSession, query: str, feed: Feed, folder: Path) -> Rows:
     """Cancel an epoch, and continue on another host with more subtasks."""
     _cancel_an_epoch(query_job(query, spark, feed, folder, **_host(folder, 1)), query, feed, folder)
-    return _finish(query_job(query, spark, feed, folder, **_host(folder, 2)), folder)
+    return _finish(query_job(query, spark, feed, folder, **_host(folder, 2)), query, folder)
 
 
 def run_with_losses(spark: SparkSession, query: str, feed: Feed, folder: Path) -> Rows:
@@ -52,7 +54,7 @@ def run_with_losses(spark: SparkSession, query: str, feed: Feed, folder: Path) -
     with suppress(Exception):
         running.awaitTermination(DEADLINE_S)
     running.stop()
-    return _finish(query_job(query, spark, feed, folder, **_host(folder, 2)), folder)
+    return _finish(query_job(query, spark, feed, folder, **_host(folder, 2)), query, folder)
 
 
 def run_killed(query: str, feed: Feed, folder: Path) -> Rows:
@@ -101,8 +103,8 @@ def _cancel_an_epoch(job: QueryJob, query: str, feed: Feed, folder: Path) -> int
     return reached
 
 
-def _finish(job: QueryJob, folder: Path) -> Rows:
-    run_available(job.pipeline, finish_files=True)
+def _finish(job: QueryJob, query: str, folder: Path) -> Rows:
+    run_available(job.pipeline, finish_files=True, drain=query in DRAINED)
     return result_of(read_written(folder / "out"), job.kind)
 
 
@@ -128,7 +130,7 @@ def main() -> None:
     (Path(folder) / KIND).write_text(json.dumps({"kind": job.kind.kind.value, "key": job.kind.key}))
     running: Any = job.pipeline.start(trigger={"availableNow": True})
     running.awaitTermination()
-    running.stop(finish_files=True)
+    running.stop(finish_files=True, drain=query in DRAINED)
 
 
 if __name__ == "__main__":
