@@ -38,10 +38,10 @@ def check_names(graph: Graph, on_problem: OnProblem = raise_problem) -> None:
         for name in names:
             with report_problems(on_problem):
                 require_name(kind, name)
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            what = "sources" if kind == "source" else "operators or sinks"
-            on_problem(InvalidInputError(f"two {what} have the same id", found=", ".join(twice)))
+    sources = [node.name for node in graph.sources]
+    twice = sorted({name for name in sources if sources.count(name) > 1})
+    if twice:
+        on_problem(InvalidInputError("two sources have the same id", found=", ".join(twice)))
     read = {id(node) for step in graph.steps for node in ancestors_of(step)}
     idle = [node.name for node in graph.sources if id(node) not in read]
     if idle and graph.steps:

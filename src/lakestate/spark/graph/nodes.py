@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from lakestate.errors import InvalidInputError
 from lakestate.operators.operator import Operator
 from lakestate.sinks.sink import Sink
 
@@ -134,7 +135,13 @@ class Graph:
     nodes: list[Any] = field(default_factory=list)
 
     def add(self, node: Any) -> Any:
-        """Add a node. Its parents are already in the graph."""
+        """Add a node. Its parents are already in the graph. Two steps with one id are refused."""
+        if isinstance(node, ApplyNode | SinkNode) and node.step_id in {each.step_id for each in self.steps}:
+            raise InvalidInputError(
+                "two operators or sinks have the same id",
+                found=node.step_id,
+                action="give one of them another: state is found again by it",
+            )
         self.nodes.append(node)
         return node
 

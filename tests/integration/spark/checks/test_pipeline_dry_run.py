@@ -117,13 +117,11 @@ def test_all_problems_are_told_at_once_and_each_once(jobs: Jobs, tmp_path: Path)
     source.key_by("usr").apply("lost", Totals())
     source.key_by("amount").apply("totals", Renamed())
     source.key_by("user").apply("needs", Needs())
-    source.key_by("user").apply("needs", Totals())
     source.sink("out", ls.ParquetSink(tmp_path / "out", partition_by=["town"]))
     source.sink("lake", ls.IcebergSink("a.b", catalog=tmp_path / "lake", partition_by=["day(amount)"]))
     report = pipeline.dry_run(drop=["totals.ttals"])
     assert not report.is_clean
     assert summaries(report) == [
-        ("two operators or sinks have the same id", None),
         ("key_by names a column that the rows do not have", "usr"),
         ("event_time of source orders names a column that the rows do not have", "tss"),
         ("the key of table sums differs from the key of the rows of operator totals", None),

@@ -107,9 +107,9 @@ class TestStages:
 
 class TestNames:
     def test_two_steps_with_one_id_are_refused(self, drawing: Drawing) -> None:
-        drawing.sink(drawing.apply(drawing.key(drawing.source()), "a"), "a")
+        first = drawing.apply(drawing.key(drawing.source()), "a")
         with pytest.raises(InvalidInputError, match="have the same id; found a"):
-            check_names(drawing.graph)
+            drawing.sink(first, "a")
 
     def test_two_sources_with_one_name_are_refused(self, drawing: Drawing) -> None:
         drawing.sink(drawing.source(), "a")
