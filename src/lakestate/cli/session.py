@@ -9,6 +9,7 @@ from lakestate.cli.config import Place, Settings, read_settings
 from lakestate.cli.output import Form, Listing, Output, Report, make_output
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import CorruptionError, InvalidInputError, NotFoundError
+from lakestate.inspection import Checkpoint, EpochState
 from lakestate.inspection.job_names import job_not_found
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.names import did_you_mean
@@ -41,6 +42,11 @@ class Session:
         """The checkpoints there. Nothing is cached on this host: a look must leave no trace."""
         return ParquetBackend(self.place.store, cache_bytes=0)
 
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The jobs there, for reading."""
+        return Checkpoint(self.backend)
+
     @property
     def output(self) -> Output:
         """Where results go."""
@@ -69,6 +75,10 @@ class Session:
     def code(self, named: str | None) -> str | None:
         """`module:name` of the code of the jobs there: what was named, or what the config file says."""
         return named or self.place.pipeline
+
+    def epoch_state(self, job_id: str, named: str | None) -> EpochState:
+        """The tables of an epoch, for reading."""
+        return self.checkpoint.job(job_id).epoch(self.epoch(self.job(job_id), named))
 
     def epoch(self, job: JobObjects, named: str | None) -> Epoch:
         """The epoch of a number, of a tag, at a time, or the newest."""

@@ -7,12 +7,12 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 import lakestate
+from lakestate.cli.facts.machine import check_java, check_python, check_spark
+from lakestate.cli.facts.store_checks import Check, Verdict, check_store, look_at_store
 from lakestate.cli.failures import ExitCode
-from lakestate.cli.machine import check_java, check_python, check_spark
 from lakestate.cli.options import command, dry_run_option
 from lakestate.cli.output import Listing
 from lakestate.cli.session import Session
-from lakestate.cli.store_checks import Check, Verdict, check_store, look_at_store
 from lakestate.cli.waiting import waiting
 
 PACKAGES = (

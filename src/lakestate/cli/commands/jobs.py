@@ -7,47 +7,37 @@ from collections.abc import Iterator
 import click
 
 from lakestate.cli.cells import Bytes, Millis, joined, moment_of_ms, moment_of_us
-from lakestate.cli.epochs import SeenEpoch, see_epochs
+from lakestate.cli.facts.epochs import SeenEpoch, see_epochs, tag_names
+from lakestate.cli.facts.subtasks import SeenSubtasks, see_subtasks
 from lakestate.cli.failures import ExitCode
 from lakestate.cli.options import command, epoch_argument, job_argument
 from lakestate.cli.output import Listing, Report
 from lakestate.cli.session import Session
-from lakestate.cli.subtasks import SeenSubtasks, see_subtasks
 from lakestate.cli.waiting import note, waiting
 from lakestate.errors import NotFoundError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import Manifest, StateSummary
-from lakestate.protocol.paths import EPOCH_RECORDS
 
 EPOCHS_SHOWN = 20
 
 
 @command("jobs")
 def jobs(session: Session) -> None:
-    """List the jobs, with their newest epochs.
-
-    Finding them takes one listing of everything below the checkpoint URL.
-    """
+    """List the jobs, with their newest epochs."""
     with waiting(f"listing {session.backend.url}"):
-        rows = [_job_row(session.backend.objects(name)) for name in job_names(session)]
+        rows = [_job_row(session.backend.objects(name)) for name in session.checkpoint.job_names()]
     columns = ("job", "status", "epoch", "published", "generation", "rows", "state_bytes", "epochs", "tags")
     session.show(Listing(columns, rows))
     if not rows:
         note(f"there is no job below {session.backend.url}")
 
 
-def job_names(session: Session) -> list[str]:
-    """The jobs that have published an epoch."""
-    store = session.backend.objects("any").store
-    marker = f"/{EPOCH_RECORDS}"
-    found = (info.path.split(marker)[0] for info in store.list() if marker in info.path)
-    return sorted({name for name in found if "/" not in name})
-
-
 def _job_row(job: JobObjects) -> tuple[object, ...]:
     numbers = job.list_epochs()
+    if not numbers:
+        return (job.job_id, "no epoch", *(None,) * 5, 0, None)
     (seen,) = see_epochs(job, numbers[-1:])
-    names = joined(sorted(tag.name for tag in job.read_tags()))
+    names = joined(tag_names(job))
     summary = StateSummary() if seen.manifest is None else seen.manifest.summary
     return (
         job.job_id,

@@ -48,6 +48,14 @@ class SeenEpoch:
         return None if self.record is None else int(self.record.generation)
 
 
+def tag_names(job: JobObjects) -> list[str]:
+    """The tags of a job, as far as they can be read."""
+    try:
+        return sorted(tag.name for tag in job.read_tags())
+    except CorruptionError:
+        return []
+
+
 def see_epochs(job: JobObjects, epochs: Sequence[Epoch]) -> list[SeenEpoch]:
     """Read some epochs of a job, in their order."""
     try:

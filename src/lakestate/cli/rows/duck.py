@@ -1,0 +1,123 @@
+"""State tables as views of DuckDB: every table of an epoch, and of other epochs that a query names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError, MissingExtraError
+from lakestate.inspection import EpochState, JobState
+
+if TYPE_CHECKING:
+    import duckdb
+
+_AT_EPOCH = re.compile(r'"([^"@]+)@([^"]+)"')
+"""A name such as "totals@12" or "totals@before-sale", always in quotes."""
+
+
+def open_duckdb() -> duckdb.DuckDBPyConnection:
+    """A database in memory that shows times in UTC."""
+    try:
+        import duckdb
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError(
+            "this needs DuckDB", action='install it with: pip install "lakestate[cli]"'
+        ) from missing
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+@contextmanager
+def translate_sql_errors() -> Iterator[None]:
+    """What DuckDB says about a query, in one line; and what was wrong with state that it was reading."""
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException) as cause:
+        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+        damage = next((line for line in lines if f"[{CorruptionError.code}]" in line), None)
+        if damage is not None:
+            raise CorruptionError("state cannot be read", found=damage) from cause
+        told = [line for line in lines if not line.startswith(("LINE ", "^"))] or [type(cause).__name__]
+        hint = next(
+            (line for line in told[1:] if line.lower().startswith(("did you mean", "candidate"))), None
+        )
+        raise InvalidInputError("DuckDB refuses this query", found=told[0], action=hint) from cause
+
+
+def filter_rows(
+    rows: pa.RecordBatchReader | pa.Table, condition: str, columns: list[str]
+) -> pa.RecordBatchReader:
+    """The rows for which a condition of SQL is true."""
+    connection = open_duckdb()
+    connection.register("rows_of_state", rows)
+    names = ", ".join(_quoted(name) for name in columns)
+    return _answer(connection, f"SELECT {names} FROM rows_of_state WHERE ({condition})")  # noqa: S608 - the user's own
+
+
+def run_query(job: JobState, epoch: EpochState, sql: str) -> tuple[pa.RecordBatchReader, list[str]]:
+    """The answer to a query over the tables of an epoch, and what is said of tables that cannot be read."""
+    views = _Views(open_duckdb())
+    views.add_epoch(epoch, "")
+    for named in dict.fromkeys(text for _, text in _AT_EPOCH.findall(sql)):
+        views.add_epoch(job.epoch(named), f"@{named}")
+    return _answer(views.connection, sql), views.problems
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
+    """The rows of a query, as they come."""
+    with translate_sql_errors():
+        relation = connection.sql(sql)
+        if relation is None:
+            raise InvalidInputError("this has no rows", found=sql, expected="a query, such as SELECT …")
+        rows = relation.to_arrow_reader()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with translate_sql_errors():
+            yield from rows
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+
+class _Views:
+    """The views of one connection."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.connection = connection
+        self.problems: list[str] = []
+        self._numbers = count(1)
+
+    def add_epoch(self, epoch: EpochState, suffix: str) -> None:
+        """Views `operator.table`, and `table` where no other operator has one of that name."""
+        tables = epoch.tables()
+        names = [info.table for info in tables]
+        for info in tables:
+            try:
+                table = epoch.table(info.operator, info.table)
+            except IncompatibleStateError as error:
+                self.problems.append(str(error))
+                continue
+            hidden = f"state_{next(self._numbers)}"
+            table.to_duckdb(self.connection, hidden)
+            self._add_view(info.operator, f"{info.table}{suffix}", hidden)
+            if names.count(info.table) == 1:
+                self._add_view(None, f"{info.table}{suffix}", hidden)
+
+    def _add_view(self, schema: str | None, name: str, hidden: str) -> None:
+        where = ""
+        if schema is not None:
+            self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
+            where = f"{_quoted(schema)}."
+        source = f"SELECT * FROM {hidden}"  # noqa: S608 - our own name
+        self.connection.execute(f"CREATE VIEW {where}{_quoted(name)} AS {source}")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

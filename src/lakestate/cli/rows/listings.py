@@ -1,0 +1,86 @@
+"""Rows of state tables on the command line: keys as people type them, Arrow batches as listings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+import pyarrow as pa
+
+from lakestate.cli.output import Listing
+from lakestate.errors import InvalidInputError
+from lakestate.inspection import StateTable
+from lakestate.protocol.names import did_you_mean
+
+
+def parse_keys(texts: Sequence[str], table: StateTable) -> pa.Table:
+    """Keys as they were typed: a value, `column=value` with commas between several, or a JSON object.
+
+    Text becomes what the column holds; Arrow knows how. Any of the key columns may be given.
+    """
+    keys = [_parse_key(text, table) for text in texts]
+    names = list(keys[0])
+    if any(set(key) != set(names) for key in keys):
+        raise InvalidInputError(
+            "keys with different columns", found=", ".join(texts), expected=", ".join(names)
+        )
+    return pa.table({name: _column([key[name] for key in keys], name, table) for name in names})
+
+
+def _parse_key(text: str, table: StateTable) -> dict[str, object]:
+    columns = table.key_columns
+    if text.startswith("{"):
+        found = _parse_json(text)
+    elif any(text.startswith(f"{name}=") for name in columns):
+        parts = [part.partition("=") for part in text.split(",")]
+        found = {name: value for name, _, value in parts}
+    elif len(columns) == 1:
+        found = {columns[0]: text}
+    else:
+        raise InvalidInputError(
+            f"not a key of table {table.name}",
+            found=repr(text),
+            expected=",".join(f"{name}=…" for name in columns),
+        )
+    unknown = [name for name in found if name not in columns]
+    if unknown:
+        raise InvalidInputError(
+            f"table {table.name} has no such key column",
+            object_name=unknown[0],
+            expected=f"some of {', '.join(columns)}",
+            action=did_you_mean(unknown[0], columns),
+        )
+    return found
+
+
+def _parse_json(text: str) -> dict[str, object]:
+    try:
+        found = json.loads(text)
+    except ValueError as cause:
+        raise InvalidInputError("not a JSON object", found=repr(text), action=str(cause)) from cause
+    if not isinstance(found, dict) or not found:
+        raise InvalidInputError("not a JSON object with a key", found=repr(text))
+    return found
+
+
+def _column(values: list[object], name: str, table: StateTable) -> pa.Array:
+    wanted = table.schema.field(name).type
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+    try:
+        return pa.array(texts, pa.string()).cast(wanted)
+    except pa.ArrowException as cause:
+        raise InvalidInputError(
+            f"not a value of column {name}", found=", ".join(map(repr, texts)), expected=str(wanted)
+        ) from cause
+
+
+def row_listing(schema: pa.Schema, batches: Iterable[pa.RecordBatch], limit: int | None) -> Listing:
+    """Rows as they come, no more than the limit."""
+    return Listing(schema.names, islice(_rows(batches), limit))
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[object]]:
+    for batch in batches:
+        columns = [column.to_pylist() for column in batch.columns]
+        yield from zip(*columns, strict=True)

@@ -1,0 +1,82 @@
+"""Rows of state tables: what is exported, what is streamed, what is told of damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.support.command_line import run_command
+from tests.unit.cli.test_damage import damage
+
+from lakestate.cli.failures import ExitCode
+from lakestate.cli.rows import parquet_file
+from lakestate.cli.rows.parquet_file import write_parquet
+from lakestate.storage import open_store
+
+TOTALS = [
+    {"user": "ada", "n": 2, "spend": 10.0},
+    {"user": "bob", "n": 2, "spend": 3.0},
+    {"user": "dan", "n": 1, "spend": 7.25},
+    {"user": "eve", "n": 1, "spend": 4.0},
+]
+
+
+def test_an_export_holds_the_rows_that_a_restored_operator_would_see(state: Path) -> None:
+    file = state.parent / "totals.parquet"
+    assert run_command("export", "shop", "operator", "totals", str(file)).code == 0
+    assert pq.read_table(file).sort_by("user").to_pylist() == TOTALS
+
+
+def test_an_export_into_a_store_is_uploaded_in_parts_and_appears_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parquet_file, "PART_BYTES", 1000)
+    monkeypatch.setattr(parquet_file, "ROWS_OF_A_GROUP", 10)
+    schema = pa.schema([("n", pa.int64())])
+    store = open_store("memory://export-parts")
+    seen: list[int] = []
+
+    def batches():  # type: ignore[no-untyped-def]
+        for first in range(0, 5000, 50):
+            assert not [*store.list()]
+            yield pa.record_batch([pa.array(range(first, first + 50))], schema)
+
+    rows = pa.RecordBatchReader.from_batches(schema, batches())
+    done = write_parquet(rows, "memory://export-parts/n.parquet", {}, seen.append, overwrite=False)
+    data = store.get("n.parquet").data
+    assert (done.rows, done.size_bytes, seen[-1]) == (5000, len(data), 5000)
+    assert pq.read_table(pa.BufferReader(data))["n"].to_pylist() == list(range(5000))
+
+
+def test_an_export_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_file, "PART_BYTES", 100)
+    schema = pa.schema([("n", pa.int64())])
+
+    def batches():  # type: ignore[no-untyped-def]
+        yield pa.record_batch([pa.array(range(3_000_000))], schema)
+        raise RuntimeError("on fire")
+
+    rows = pa.RecordBatchReader.from_batches(schema, batches())
+    with pytest.raises(RuntimeError, match="on fire"):
+        write_parquet(rows, "memory://export-fails/n.parquet", {}, lambda n: None, overwrite=False)
+    store = open_store("memory://export-fails")
+    assert [*store.list()] == [*store.uploads.list_dangling()] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("state", "shop", "operator", "totals"),
+        ("state", "shop", "operator", "totals", "--where", "n > 0"),
+        ("sql", "shop", "SELECT * FROM totals"),
+    ],
+)
+def test_a_damaged_data_file_is_told_by_name(state: Path, arguments: tuple[str, ...]) -> None:
+    file = next((state / "shop/checkpoints/4/operator-operator").glob("*.parquet"))
+    damage(file)
+    answer = run_command(*arguments)
+    assert answer.code == ExitCode.DAMAGED
+    assert file.name in answer.err
+    assert run_command(*arguments, "--epoch", "3").code == 0
