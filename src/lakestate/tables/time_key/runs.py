@@ -86,6 +86,23 @@ def matches(run: Run, query: Query, span: TimeSpan) -> tuple[np.ndarray, np.ndar
     return places[same], rows[same]
 
 
+def order_by_time(groups: np.ndarray, times_us: np.ndarray) -> np.ndarray:
+    """The order of rows by group, from 0, and then by time. Equal rows stay in their order.
+
+    One number for both is sorted several times faster than two, above all if rows come in sorted pieces.
+
+    >>> order_by_time(np.array([1, 0, 1]), np.array([5, 9, 4])).tolist()
+    [1, 2, 0]
+    """
+    if not len(groups):
+        return np.empty(0, dtype=np.int64)
+    first_us = int(times_us.min())
+    width = int(times_us.max()) - first_us + 1
+    if (int(groups.max()) + 1) * width > TIME_MAX_US:
+        return np.lexsort((times_us, groups))
+    return np.argsort(groups * width + (times_us - first_us), kind="stable")
+
+
 def merge_time_runs(runs: Sequence[Run], layout: RunLayout) -> Run:
     """All rows of runs or bags, in one run."""
     tables = [run.rows for run in runs if len(run)]

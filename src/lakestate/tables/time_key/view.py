@@ -32,7 +32,14 @@ from lakestate.tables.runs.run import Run
 from lakestate.tables.runs.table import ScannedView
 from lakestate.tables.time_key.deletes import DeletesLayout, hidden_places, without_places
 from lakestate.tables.time_key.files import TimeKeyCheckpointer, later_us, retained_from_us
-from lakestate.tables.time_key.runs import TimeSpan, event_times, matches, merge_time_runs, rows_within
+from lakestate.tables.time_key.runs import (
+    TimeSpan,
+    event_times,
+    matches,
+    merge_time_runs,
+    order_by_time,
+    rows_within,
+)
 from lakestate.tables.time_key.stored import NOTHING, StoredRows, live_places
 
 
@@ -133,7 +140,7 @@ class TimeKeyView(ScannedView):
             pieces.append(self._rows_at(run, part, places))
             queries.append(order[rows])
         found, asked = self._concat(pieces, part), np.concatenate(queries)
-        sorted_ = np.lexsort((self._times(found), asked))
+        sorted_ = order_by_time(asked, self._times(found))
         found = self._answer(found.take(pa.array(sorted_)), columns)
         return found.add_column(0, pa.field(QUERY, pa.int64(), nullable=False), pa.array(asked[sorted_]))
 
