@@ -5,5 +5,6 @@ No Spark here: names of columns are settled, and expressions evaluated, before r
 
 from lakestate.operators.joins.how import Bounds, How
 from lakestate.operators.joins.interval import IntervalJoin, OuterIntervalJoin
+from lakestate.operators.joins.windowed import WindowJoin
 
-__all__ = ["Bounds", "How", "IntervalJoin", "OuterIntervalJoin"]
+__all__ = ["Bounds", "How", "IntervalJoin", "OuterIntervalJoin", "WindowJoin"]

@@ -11,16 +11,15 @@ import pyarrow.compute as pc
 
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.joins.how import Bounds, How, Within
-from lakestate.operators.joins.matching import Matches, TimedCodes, find_matches, key_codes
+from lakestate.operators.joins.join_operator import JoinOperator
+from lakestate.operators.joins.matching import TimedCodes, find_matches, key_codes
 from lakestate.operators.joins.side import JoinRows, JoinSide
-from lakestate.operators.operator import TwoInputOperator
 from lakestate.protocol.metadata import Column
-from lakestate.tables.arrow.schema import arrow_fields, columns_of
-from lakestate.tables.arrow.wide_text import combine_chunks
+from lakestate.tables.arrow.schema import columns_of
 
 
-class IntervalJoin(TwoInputOperator):
-    """Joins two streams whose key columns have the same names, and whose other columns have not.
+class IntervalJoin(JoinOperator):
+    """Pairs of rows with equal keys and times in a range of each other.
 
     >>> from lakestate.testing import OperatorHarness
     >>> paid = IntervalJoin.over("id bigint", left="item string, ts timestamp",
@@ -52,22 +51,18 @@ class IntervalJoin(TwoInputOperator):
         output_time: str | None = None,
     ) -> None:
         lower, upper = (0, 0) if bounds is None else (bounds.lower_us, bounds.upper_us)
-        self._how = how
         self._key = tuple(key)
         self._bounds = (lower, upper)
-        is_bounded = bounds is not None
-        self._left = JoinSide(
-            "left", self._key, tuple(left), times[0], lower, upper if is_bounded else None,
+        left_side = JoinSide(
+            "left", self._key, tuple(left), times[0], lower, None if bounds is None else upper,
             yields_alone=how.yields_left_alone, yields_once=how in (How.SEMI, How.ANTI),
         )  # fmt: skip
-        self._right = JoinSide(
-            "right", self._key, tuple(right), times[1], -upper, -lower if is_bounded else None,
+        right_side = JoinSide(
+            "right", self._key, tuple(right), times[1], -upper, None if bounds is None else -lower,
             yields_alone=how.yields_right_alone,
         )  # fmt: skip
-        self._new: dict[str, list[pa.RecordBatch]] = {"left": [], "right": []}
-        self._schema = self.output = pa.schema(arrow_fields(_output(self._left, self._right, how, hidden)))
-        self.output_time = output_time
-        self.left_rows, self.right_rows = self._left.rows_table(), self._right.rows_table()
+        super().__init__(left_side, right_side, how, hidden=hidden, output_time=output_time)
+        self.left_rows, self.right_rows = left_side.rows_table(), right_side.rows_table()
         for side in (self._left, self._right):
             if side.remembers:
                 setattr(self, f"{side.name}_matched", side.matched_table())
@@ -96,15 +91,6 @@ class IntervalJoin(TwoInputOperator):
             wanted,
         )
 
-    def needed_columns(self, input_name: str) -> pa.Schema:
-        """The columns of a side."""
-        side = self._left if input_name == "left" else self._right
-        return pa.schema(arrow_fields(side.columns))
-
-    def process(self, input_name: str, batch: pa.RecordBatch, ctx: OperatorContext) -> None:
-        """Keep the rows until all are there."""
-        self._new[input_name].append(batch)
-
     def on_epoch_end(self, ctx: OperatorContext) -> Iterator[pa.Table]:
         """Join the rows that are new, and yield those that can no longer match."""
         left, right = self._take_new(self._left), self._take_new(self._right)
@@ -113,12 +99,6 @@ class IntervalJoin(TwoInputOperator):
         for side in (self._left, self._right):
             if side.yields_alone:
                 yield from self._alone(side, side.close(ctx))
-
-    def _take_new(self, side: JoinSide) -> pa.Table:
-        schema = pa.schema(arrow_fields(side.columns))
-        rows = pa.Table.from_batches(self._new[side.name], schema=schema)
-        self._new[side.name] = []
-        return combine_chunks(rows)
 
     def _join(self, ctx: OperatorContext, left_rows: pa.Table, right_rows: pa.Table) -> Iterator[pa.Table]:
         for side, rows in ((self._left, left_rows), (self._right, right_rows)):
@@ -170,29 +150,6 @@ class IntervalJoin(TwoInputOperator):
         stays = ~(done | matched) if side.yields_once else ~done
         side.insert(ctx, new.table.filter(pa.array(stays)), matched[stays])
 
-    def _pairs(self, left: pa.Table, right: pa.Table, matches: Matches) -> Iterator[pa.Table]:
-        for left_numbers, right_numbers in matches.pairs():
-            left_part, right_part = pa.array(left_numbers), pa.array(right_numbers)
-            columns = {name: left[name].take(left_part) for name in self._output_names(left)}
-            others = [name for name in self._output_names(right) if name not in columns]
-            columns |= {name: right[name].take(right_part) for name in others}
-            yield pa.table(columns)
-
-    def _alone(self, side: JoinSide, rows: pa.Table) -> Iterator[pa.Table]:
-        """Rows of one side, with nulls for the columns of the other."""
-        if rows.num_rows:
-            known = self._output_names(rows)
-            yield pa.table(
-                [
-                    rows[field.name] if field.name in known else pa.nulls(rows.num_rows, field.type)
-                    for field in self._schema
-                ],
-                names=self._schema.names,
-            )
-
-    def _output_names(self, rows: pa.Table) -> list[str]:
-        return [name for name in self._schema.names if name in rows.column_names]
-
 
 class OuterIntervalJoin(IntervalJoin):
     """A join that yields rows without a match, and follows the watermark to know when."""
@@ -203,15 +160,3 @@ class OuterIntervalJoin(IntervalJoin):
 def interval_join_class(how: How) -> type[IntervalJoin]:
     """The class of operators that join so."""
     return OuterIntervalJoin if how.yields_left_alone or how.yields_right_alone else IntervalJoin
-
-
-def _output(left: JoinSide, right: JoinSide, how: How, hidden: Sequence[str]) -> tuple[Column, ...]:
-    """The columns of the left side and, if pairs come out, the others of the right side."""
-    shown = [column for column in left.columns if column.name not in hidden]
-    if not how.yields_pairs:
-        return tuple(shown)
-    names = [column.name for column in shown]
-    others = (column for column in right.columns if column.name not in (*names, *hidden))
-    # A row without a match has no values on the other side.
-    both = [*shown, *others]
-    return tuple(Column(column.name, column.type) for column in both)

@@ -21,7 +21,7 @@ _COMPOSITE_MAX = 2**62
 
 
 def key_codes(*sides: Sequence[pa.ChunkedArray | pa.Array]) -> list[np.ndarray]:
-    """A number for each row of each side: the same for equal keys, and others for others.
+    """A number for each row of each side: the same for equal keys, and others for others. Nulls are equal.
 
     >>> [codes.tolist() for codes in key_codes([pa.array(["a", "b", "a"])], [pa.array(["b", "c"])])]
     [[0, 1, 0], [1, 2]]
@@ -38,13 +38,43 @@ def _column_codes(columns: Sequence[pa.ChunkedArray | pa.Array]) -> np.ndarray:
     chunks = [chunk for column in columns for chunk in _chunks(column) if len(chunk)]
     if not chunks:
         return np.empty(0, dtype=np.int64)
-    encoded = pa.chunked_array(chunks).dictionary_encode()
+    encoded = pa.chunked_array(chunks).dictionary_encode(null_encoding="encode")
     return np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks]).astype(np.int64)
 
 
 def _chunks(column: pa.ChunkedArray | pa.Array) -> list[pa.Array]:
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     return [comparable_bits(chunk) if pa.types.is_floating(chunk.type) else chunk for chunk in chunks]
+
+
+def packed_ids(*sides: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The same for rows of whole numbers, which are mostly close enough to fit into one number.
+
+    >>> one, other = packed_ids([np.array([1, 1]), np.array([70, 71])], [np.array([1]), np.array([71])])
+    >>> is_among(one, other).tolist()
+    [False, True]
+    """
+    ids = [np.zeros(len(side[0]), dtype=np.int64) for side in sides]
+    room = _COMPOSITE_MAX
+    for column in zip(*sides, strict=True):
+        known = [part for part in column if len(part)]
+        least = min((int(part.min()) for part in known), default=0)
+        width = max((int(part.max()) for part in known), default=0) - least + 1
+        room //= width
+        if not room:
+            return key_codes(*[[pa.array(part) for part in side] for side in sides])
+        ids = [each * width + (part - least) for each, part in zip(ids, column, strict=True)]
+    return ids
+
+
+def is_among(ids: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Which of these numbers are among those that are known."""
+    if not len(known):
+        return np.zeros(len(ids), dtype=bool)
+    known = np.sort(known)
+    places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+    found: np.ndarray = known[places] == ids
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from lakestate.errors import InvalidInputError
 from lakestate.operators.context import OperatorContext
-from lakestate.operators.joins.matching import TimedCodes, key_codes
+from lakestate.operators.joins.matching import TimedCodes, is_among, key_codes, packed_ids
 from lakestate.protocol.metadata import Column
 from lakestate.tables.arrow.schema import arrow_fields
 from lakestate.tables.arrow.wide_text import combine_chunks
@@ -94,6 +94,14 @@ class JoinSide:
 
     def rows_table(self) -> TimeKeyTable:
         """The table of rows that may still match."""
+        # Rows that come out in the end must not be gone before, even if the bounds have changed.
+        return self._table(None if self.yields_alone else self._retention)
+
+    def unbounded_table(self) -> TimeKeyTable:
+        """The same, for an operator that says itself when rows expire."""
+        return self._table(None)
+
+    def _table(self, retention: timedelta | None) -> TimeKeyTable:
         known = {column.name: column for column in self.columns}
         values = [replace(known[name], nullable=True) for name in self.names if name not in self.key]
         if self.remembers:
@@ -102,8 +110,7 @@ class JoinSide:
             key=pa.schema(arrow_fields(known[name] for name in self.key)),
             value=pa.schema(arrow_fields(values)),
             time=self.time,
-            # Rows that come out in the end must not be gone before, even if the bounds have changed.
-            retention=None if self.yields_alone else self._retention,
+            retention=retention,
             description=f"The rows of the {self.name} side that can still match.",
         )
 
@@ -193,8 +200,8 @@ class JoinSide:
         ids, known_ids = self._ids(
             (candidates.table, candidates.timed.codes), (known, codes[known[TimeKeyView.QUERY]])
         )
-        first = candidates.table.filter(pa.array(~_is_among(ids, known_ids)))
-        ids = ids[~_is_among(ids, known_ids)]
+        is_first = ~is_among(ids, known_ids)
+        first, ids = candidates.table.filter(pa.array(is_first)), ids[is_first]
         if len(ids):
             once = np.unique(ids, return_index=True)[1]
             view.insert(first.select([*self.key, self.time, EPOCH]).take(pa.array(once)))
@@ -220,13 +227,11 @@ class JoinSide:
         rows = rows.filter(pa.array(~_flags(rows)))
         codes, known_codes = key_codes(_columns(rows, self.key), _columns(known, self.key))
         ids, known_ids = self._ids((rows, codes), (known, known_codes))
-        return rows.filter(pa.array(~_is_among(ids, known_ids)))
+        return rows.filter(pa.array(~is_among(ids, known_ids)))
 
     def _ids(self, *parts: tuple[pa.Table, np.ndarray]) -> list[np.ndarray]:
         """Numbers for rows that differ exactly where key, time or epoch differ."""
-        return key_codes(
-            *[[pa.array(codes), pa.array(self.times_us(rows)), rows[EPOCH]] for rows, codes in parts]
-        )
+        return packed_ids(*[[codes, self.times_us(rows), rows[EPOCH].to_numpy()] for rows, codes in parts])
 
 
 def _columns(rows: pa.Table, names: Sequence[str]) -> list[pa.ChunkedArray]:
@@ -236,10 +241,3 @@ def _columns(rows: pa.Table, names: Sequence[str]) -> list[pa.ChunkedArray]:
 def _flags(rows: pa.Table) -> np.ndarray:
     flags: np.ndarray = rows[MATCHED].to_numpy()
     return flags.astype(bool)
-
-
-def _is_among(ids: np.ndarray, known: np.ndarray) -> np.ndarray:
-    seen = np.zeros(max(ids.max(initial=-1), known.max(initial=-1)) + 1, dtype=bool)
-    seen[known] = True
-    found: np.ndarray = seen[ids]
-    return found

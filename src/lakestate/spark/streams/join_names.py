@@ -116,3 +116,14 @@ def check_keys(building: Building, left: Any, right: Any, where: str) -> None:
             action="cast one of them before key_by, for example "
             'select("CAST(id AS BIGINT) AS id", …).key_by("id")',
         )
+
+
+def check_free(selected: Mapping[str, str], where: str) -> None:
+    """Refuse a column with the name of the one for the time."""
+    if TIME in selected:
+        raise InvalidInputError(
+            "a join needs this name for a column of its state",
+            object_name=where,
+            found=TIME,
+            action="rename the column with select() first",
+        )

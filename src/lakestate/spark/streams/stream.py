@@ -36,8 +36,6 @@ from lakestate.spark.streams.process import add_keyed_function
 from lakestate.spark.streams.top import add_top
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from lakestate.operators.windows.specs import Duration, Window
     from lakestate.spark.streams.windowed import WindowedStream
 
@@ -235,16 +233,20 @@ class KeyedStream(Stream):
         `keep="7 days"`: at most so far apart; `keep="for ever"`: all rows stay in state. `how` is inner,
         left, right, full, semi or anti. `prefix` is put before names that both sides have.
         """
-        self._check_right(right, f"join {operator_id}")
+        other = self._right_side(right, f"join {operator_id}")
         options = JoinOptions(how, within, keep, prefix)
-        return Stream(self._building, add_join(self._building, self._node, right._node, operator_id, options))
+        return Stream(self._building, add_join(self._building, self._node, other._node, operator_id, options))
 
-    def _check_right(self, right: Any, who: str, taken: tuple[RowKind, ...] = (RowKind.APPEND,)) -> None:
-        require_instance(f"the right side of {who}", right, KeyedStream)
-        if right._building is not self._building:
+    def _right_side(
+        self, right: Any, who: str, taken: tuple[RowKind, ...] = (RowKind.APPEND,)
+    ) -> KeyedStream:
+        """The other side of a join, after checking that both sides can be joined."""
+        other: KeyedStream = require_instance(f"the right side of {who}", right, KeyedStream)
+        if other._building is not self._building:
             raise InvalidInputError("the streams are of two pipelines", object_name=who)
         require_kind(self._kind, (RowKind.APPEND,), f"the left side of {who}")
-        require_kind(right._kind, taken, f"the right side of {who}")
+        require_kind(other._kind, taken, f"the right side of {who}")
+        return other
 
 
 class ConnectedStreams:

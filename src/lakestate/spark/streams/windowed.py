@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from lakestate.config import duration_us
+from lakestate.config import duration_us, require_instance
 from lakestate.errors import InvalidInputError
 from lakestate.operators.aggregates.aggregate import Aggregate
+from lakestate.operators.joins.how import How
 from lakestate.operators.windows.panes import WINDOW_START
-from lakestate.operators.windows.specs import Duration, Window
+from lakestate.operators.windows.specs import Duration, Session, Window
 from lakestate.row_kind import Emit, RowKind, StreamKind, require_kind
 from lakestate.spark.graph.nodes import ClosedRowsNode, KeyByNode
-from lakestate.spark.streams.stream import Stream
+from lakestate.spark.streams.join import JoinOptions, add_window_join
+from lakestate.spark.streams.stream import KeyedStream, Stream
 from lakestate.spark.streams.windows import WindowRequest, add_window_aggregate, closes_sql
 
 
@@ -50,6 +52,43 @@ class WindowedStream:
         key = (*building.schemas.key(node), WINDOW_START)
         kind = StreamKind() if emitted is Emit.FINAL else StreamKind(emitted.kind, key)
         return WindowResults(self, added, kind)
+
+    def join(
+        self,
+        operator_id: str,
+        right: WindowedStream,
+        *,
+        how: How | str = "inner",
+        prefix: tuple[str, str] | None = None,
+    ) -> Stream:
+        """Join with the rows of another stream that have the same key, in the same window.
+
+        Both streams have the same window. Rows come out when it is over, with `window_start` and
+        `window_end` after the columns of the left side. `how` and `prefix` as in `KeyedStream.join`.
+        """
+        where = f"join {operator_id}"
+        require_instance(f"the right side of {where}", right, WindowedStream)
+        left: Any = require_instance("the stream of a window", self._stream, KeyedStream)
+        other = left._right_side(right._stream, where)
+        window = self._window
+        if isinstance(window, Session) or window.time != "event":
+            raise InvalidInputError(
+                "streams are joined by tumbling or hopping windows of event time",
+                object_name=where,
+                found=str(window),
+            )
+        if (window, self._lateness_us) != (right._window, right._lateness_us):
+            raise InvalidInputError(
+                "both sides of a join need the same window",
+                object_name=where,
+                found=f"{window} and {right._window}",
+                action="give both the same window and allowed_lateness",
+            )
+        options = JoinOptions(how, None, None, prefix)
+        building, nodes = left._building, (left._node, other._node)
+        return Stream(
+            building, add_window_join(building, *nodes, operator_id, window, self._lateness_us, options)
+        )
 
 
 class WindowResults(Stream):

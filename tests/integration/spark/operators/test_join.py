@@ -13,6 +13,7 @@ from tests.support.spark.pipelines import START, read_output, read_stream, run_a
 
 import lakestate as ls
 from lakestate.errors import InvalidInputError
+from lakestate.operators.windows.specs import Session
 
 TIME = pa.timestamp("us", tz="UTC")
 ORDERS = pa.schema([("id", pa.int64()), ("item", pa.string()), ("ts", TIME)])
@@ -80,6 +81,53 @@ def test_a_join_yields_what_spark_sql_says_of_all_rows(spark: Any, tmp_path: Pat
             "ON o.id = p.order_id AND p.ts BETWEEN o.ts - INTERVAL 5 SECONDS AND o.ts + INTERVAL 20 SECONDS"
         ).toArrow()
         assert sorted(read_output(tmp_path / how), key=str) == sorted(expected.to_pylist(), key=str)
+
+
+def test_a_join_by_window_yields_what_spark_sql_says_of_all_rows(spark: Any, tmp_path: Path) -> None:
+    write_both(tmp_path, files=2, rows=150)
+    pipeline, orders, payments = streams(spark, tmp_path)
+    window = ls.Hopping("20 seconds", every="10 seconds")
+    right = payments.key_by("order_id").window(window)
+    joined = orders.key_by("id").window(window).join("both", right, how="left", prefix=("", "paid_"))
+    joined.sink("out", ls.ParquetSink(tmp_path / "out"))
+    run_available(pipeline, drain=True)
+    for name, ddl in (("orders", ORDERS_DDL), ("payments", PAYMENTS_DDL)):
+        rows = spark.read.schema(ddl).parquet(str(tmp_path / name))
+        rows.selectExpr("*", "window(ts, '20 seconds', '10 seconds') AS w").createOrReplaceTempView(name)
+    expected = spark.sql(
+        "SELECT o.id, o.item, o.ts, o.w.start AS window_start, o.w.end AS window_end, p.id AS paid_id, "
+        "p.ts AS paid_ts FROM orders o LEFT JOIN payments p ON o.id = p.order_id AND o.w = p.w"
+    ).toArrow()
+    assert sorted(read_output(tmp_path / "out"), key=str) == sorted(expected.to_pylist(), key=str)
+
+
+def test_windows_that_cannot_be_joined_are_refused_when_the_pipeline_is_built(
+    spark: Any, tmp_path: Path
+) -> None:
+    write_both(tmp_path, files=1, rows=1)
+    _, orders, payments = streams(spark, tmp_path)
+    left, right = orders.key_by("id"), payments.key_by("order_id")
+    ten, names = ls.Tumbling("10 seconds"), {"prefix": ("", "paid_")}
+    for build, message in {
+        lambda: left.window(ten).join("j", right, **names): "the right side of join j is of another type",
+        lambda: left.window(ten).join("j", right.window(ls.Tumbling("5 seconds")), **names): (
+            "both sides of a join need the same window"
+        ),
+        lambda: left.window(ten, allowed_lateness="1 s").join("j", right.window(ten), **names): (
+            "give both the same window and allowed_lateness"
+        ),
+        lambda: left.window(Session("1 s")).join("j", right.window(Session("1 s")), **names): (
+            "joined by tumbling or hopping windows of event time"
+        ),
+        lambda: (
+            orders.select("*", "ts AS window_start")
+            .key_by("id")
+            .window(ten)
+            .join("j", right.window(ten), **names)
+        ): "a window has a column of this name itself",
+    }.items():
+        with pytest.raises(InvalidInputError, match=message):
+            build()
 
 
 def test_the_time_of_a_result_is_when_it_is_known(spark: Any, tmp_path: Path) -> None:
