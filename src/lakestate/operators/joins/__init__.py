@@ -5,6 +5,7 @@ No Spark here: names of columns are settled, and expressions evaluated, before r
 
 from lakestate.operators.joins.how import Bounds, How
 from lakestate.operators.joins.interval import IntervalJoin, OuterIntervalJoin
+from lakestate.operators.joins.lookup import Lookup
 from lakestate.operators.joins.windowed import WindowJoin
 
-__all__ = ["Bounds", "How", "IntervalJoin", "OuterIntervalJoin", "WindowJoin"]
+__all__ = ["Bounds", "How", "IntervalJoin", "Lookup", "OuterIntervalJoin", "WindowJoin"]

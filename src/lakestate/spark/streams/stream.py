@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +32,13 @@ from lakestate.spark.streams.building import Building, check_expression
 from lakestate.spark.streams.deduplicate import add_deduplicate
 from lakestate.spark.streams.initial_state import check_initial_state
 from lakestate.spark.streams.join import JoinOptions, add_join
+from lakestate.spark.streams.lookup import LookupOptions, add_lookup, add_static_lookup
 from lakestate.spark.streams.process import add_keyed_function
 from lakestate.spark.streams.top import add_top
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from lakestate.operators.windows.specs import Duration, Window
     from lakestate.spark.streams.windowed import WindowedStream
 
@@ -236,6 +239,33 @@ class KeyedStream(Stream):
         other = self._right_side(right, f"join {operator_id}")
         options = JoinOptions(how, within, keep, prefix)
         return Stream(self._building, add_join(self._building, self._node, other._node, operator_id, options))
+
+    def lookup(
+        self,
+        operator_id: str,
+        right: KeyedStream | DataFrame,
+        *,
+        columns: Sequence[str] | None = None,
+        how: How | str = "left",
+        keep: str | timedelta | None = None,
+        on: Sequence[str] | str | None = None,
+        prefix: tuple[str, str] | None = None,
+    ) -> Stream:
+        """Add columns of the newest row that another stream has for the key, or of a static DataFrame.
+
+        `how="inner"` leaves out rows whose key is not there. `keep="7 days"` forgets rows of the stream by
+        their event time. `on` names the columns of a DataFrame that are compared with the key.
+        """
+        who, options = f"lookup {operator_id}", LookupOptions(columns, how, keep, prefix)
+        building, node = self._building, self._node
+        if not isinstance(right, Stream) and hasattr(right, "isStreaming"):
+            require_kind(self._kind, (RowKind.APPEND,), f"the left side of {who}")
+            return Stream(building, add_static_lookup(building, node, right, on, operator_id, options))
+        other = self._right_side(right, who, (RowKind.APPEND, RowKind.UPSERT))
+        if on is not None:
+            raise InvalidInputError("on is for a DataFrame: a stream has key_by", object_name=who)
+        added = add_lookup(building, node, other._node, other._kind, operator_id, options)
+        return Stream(building, added)
 
     def _right_side(
         self, right: Any, who: str, taken: tuple[RowKind, ...] = (RowKind.APPEND,)
