@@ -33,7 +33,8 @@ from lakestate.testing.simulation.scenario import Scenario
 ROWS = [{"user": f"user-{number % 4}", "amount": float(number)} for number in range(16)]
 
 
-def totals(rows, watermark_us):
+def totals(seen):
+    rows = seen.rows
     users = sorted({row["user"] for row in rows})
     found = {user: [row["amount"] for row in rows if row["user"] == user] for user in users}
     return {"totals": [{"user": user, "n": len(found[user]), "spend": sum(found[user])} for user in users]}
@@ -78,17 +79,17 @@ def test_an_operator_that_keeps_state_in_its_process_is_found_out(survive_faults
         (ROWS, {"ignored": "spent"}, "unknown columns to ignore; found spent; "),
         (
             ROWS,
-            {"state": lambda rows, watermark_us: None},
+            {"state": lambda seen: None},
             "exactly the tables .*; found None; expected totals",
         ),
-        (ROWS, {"state": lambda rows, watermark_us: {}}, "exactly the tables .*; found {}; expected totals"),
-        (ROWS, {"state": lambda rows, watermark_us: {"total": []}}, "; found total; expected totals"),
+        (ROWS, {"state": lambda seen: {}}, "exactly the tables .*; found {}; expected totals"),
+        (ROWS, {"state": lambda seen: {"total": []}}, "; found total; expected totals"),
         (
             ROWS,
-            {"state": lambda rows, watermark_us: {"totals": {"ann": 1}}},
+            {"state": lambda seen: {"totals": {"ann": 1}}},
             "rows: table totals; found 'ann'",
         ),
-        (ROWS, {"output": lambda rows: None}, "an oracle must return rows: output; found None"),
+        (ROWS, {"output": lambda seen: None}, "an oracle must return rows: output; found None"),
     ],
 )
 def test_what_cannot_be_run_is_refused(rows, settings, told, survive_faults: SurviveFaults) -> None:  # noqa: F811
@@ -112,9 +113,9 @@ class Silent(ls.Operator):
     [
         (Totals(), {"state": totals}, "pass the class or a function that makes it"),
         (lambda: Totals, {"state": totals}, "a function that makes <class .*; pass the class or"),
-        (Both, {"state": totals}, "two inputs cannot be simulated yet: Both; test it with OperatorHarness"),
+        (Both, {"state": totals}, r"a row of no input of the operator: Both; .* expected Left\(…\) or Right"),
         (Silent, {"state": totals}, "a state oracle for an operator without tables"),
-        (Silent, {"output": lambda rows: []}, "an output oracle for an operator that declares no output"),
+        (Silent, {"output": lambda seen: []}, "an output oracle for an operator that declares no output"),
     ],
 )
 def test_operators_that_cannot_be_run_are_refused(operator, oracles, told) -> None:
@@ -127,8 +128,8 @@ def test_a_single_name_is_taken_for_one_column(survive_faults: SurviveFaults) ->
 
 
 def test_an_error_of_the_oracle_is_raised_with_its_traceback(survive_faults: SurviveFaults) -> None:  # noqa: F811
-    def misspelt(rows, watermark_us):
-        return totals([{"user": row["usr"]} for row in rows], watermark_us)
+    def misspelt(seen):
+        return {"totals": [{"user": row["usr"]} for row in seen.rows]}
 
     with pytest.raises(KeyError, match="usr") as raised:
         survive_faults(Totals, ROWS, state=misspelt, seeds=2)
@@ -137,7 +138,7 @@ def test_an_error_of_the_oracle_is_raised_with_its_traceback(survive_faults: Sur
 
 def test_an_oracle_may_end_the_test_itself(survive_faults: SurviveFaults) -> None:  # noqa: F811
     with pytest.raises(pytest.fail.Exception, match=r"^not these rows$"):
-        survive_faults(Totals, ROWS, state=totals, output=lambda rows: pytest.fail("not these rows"), seeds=2)
+        survive_faults(Totals, ROWS, state=totals, output=lambda seen: pytest.fail("not these rows"), seeds=2)
 
 
 def test_an_error_of_the_operator_is_raised_with_its_cause(survive_faults: SurviveFaults) -> None:  # noqa: F811
@@ -182,15 +183,15 @@ def nested(user: str) -> dict[str, Any]:
 
 
 def test_nested_columns_are_compared(survive_faults: SurviveFaults) -> None:  # noqa: F811
-    def visits(rows):
-        return [nested(user) for user in {row["user"] for row in rows}]
+    def visits(seen):
+        return [nested(user) for user in {row["user"] for row in seen.rows}]
 
     rows = [{"user": row["user"]} for row in ROWS]
-    oracles = {"state": lambda rows, watermark_us: {"visits": visits(rows)}, "output": visits}
+    oracles = {"state": lambda seen: {"visits": visits(seen)}, "output": visits}
     survive_faults(Nested, rows, **oracles, seeds=4)
 
-    def other_pages(rows, watermark_us):
-        return {"visits": [row | {"pages": ["b", row["user"]]} for row in visits(rows)]}
+    def other_pages(seen):
+        return {"visits": [row | {"pages": ["b", row["user"]]} for row in visits(seen)]}
 
     with pytest.raises(pytest.fail.Exception, match=r"'pages', \('b', 'user-"):
         survive_faults(Nested, rows, state=other_pages, seeds=1)
@@ -283,10 +284,10 @@ class Users(ls.Operator):
             self.users.put(pa.table({"user": batch["user"], "n": [1] * batch.num_rows}))
 
 
-def users(rows, watermark_us):
-    if rows == ROWS:
-        FINISHED.append(rows)
-    return {"users": [row | {"n": 1} for row in rows]}
+def users(seen):
+    if seen.rows == ROWS:
+        FINISHED.append(seen)
+    return {"users": [row | {"n": 1} for row in seen.rows]}
 
 
 class TestUsers:
@@ -334,18 +335,19 @@ PAGE = ROOT / "docs" / "reliability.md"
 
 
 def documented() -> list[str]:
-    """The blocks of Python in the section for users: a `conftest.py`, and a test."""
+    """The blocks of Python in the section for users: a `conftest.py`, and tests."""
     section = PAGE.read_text().split("\n## Your own operator\n")[1].split("\n## ")[0]
     return re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
 
 
 def test_the_documented_example_runs_as_written(tmp_path: Path) -> None:
-    conftest, test = documented()
+    conftest, *tests = documented()
     (tmp_path / "conftest.py").write_text(conftest)
-    (tmp_path / "test_mine.py").write_text(test)
+    for number, test in enumerate(tests):
+        (tmp_path / f"test_mine_{number}.py").write_text(test)
     ran = run_pytest(tmp_path, "--simulation-seeds", "3", ".")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "1 passed" in ran.stdout
+    assert "2 passed" in ran.stdout
 
 
 class LastPage(ls.Operator):
@@ -362,7 +364,7 @@ def test_dicts_have_the_keys_and_columns_that_the_operator_declares(survive_faul
     rows = [{"user": number, "share": float("nan")} for number in range(6)]
     rows += [{"user": number, "share": 0.5, "page": f"/{number}"} for number in range(6, 12)]
 
-    def pages(rows, watermark_us):
-        return {"pages": [{"page": None, **row} for row in rows]}
+    def pages(seen):
+        return {"pages": [{"page": None, **row} for row in seen.rows]}
 
     survive_faults(LastPage, rows, state=pages, seeds=8)

@@ -60,7 +60,8 @@ class Careless(Posts):
         self.ledger.add_all(commit)
 
 
-def amounts(rows):
+def amounts(seen):
+    rows = seen.rows
     users = {row["user"] for row in rows}
     return [{"user": user, "amount": sum(r["amount"] for r in rows if r["user"] == user)} for user in users]
 

@@ -85,6 +85,10 @@ CASES = {
         rows({"user": "ada", "due": at(10)}, watermark=at(12)),
     ),
     "docs/reliability.md Totals": VISITS,
+    "docs/reliability.md Visits": Case(
+        rows({"user": "ada", "ts": at(9)}, {"user": "ada", "ts": at(9, 1)}, watermark=at(9, 1)),
+        rows({"user": "ada", "ts": at(9, 1)}, watermark=at(9, 3)),
+    ),
     "docs/table-types.md Visits": VISITS,
     "examples/bidder_totals.py BidderTotals": Case(
         rows({"bidder": 1, "price": 5}, {"bidder": 2, "price": 7}), rows({"bidder": 1, "price": 1})

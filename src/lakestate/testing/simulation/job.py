@@ -1,8 +1,8 @@
 """`SimulatedJob`: an operator, its input rows, and the oracle that computes the expected result.
 
 Subclass it to run an operator of your own under the simulator's faults. The oracle is a plain
-function of the rows up to an offset. State and output must equal it, no matter how often epochs
-failed or were repeated, rescaled or compacted.
+function of what the operator has seen up to an epoch. State and output must equal it, no matter how often
+epochs failed or were repeated, rescaled or compacted.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lakestate.operators.operator import Operator
 from lakestate.protocol.metadata import Column
 from lakestate.tables.event_time import event_time_us
 from lakestate.testing.operator_harness import table_of
+from lakestate.testing.simulation.seen import Row, Seen
 
-Row = Mapping[str, Any]
 Answer = TypeVar("Answer")
 
 
@@ -33,10 +33,8 @@ class SimulatedJob(ABC):
 
     operator_id = "operator"
     event_time: str | None = None
-    """The column with the event time, if the operator needs a watermark."""
+    """The column with the event time, if the operator needs a watermark. Rows without a time are not late."""
     delay_us = 0
-    yields_at_once: bool = False
-    """Whether the output of a row is yielded in the epoch of the row, and not when the stream ends."""
     ignored: frozenset[str] = frozenset()
     """Columns of state and output that no oracle can know."""
     error: BaseException | None = None
@@ -52,15 +50,15 @@ class SimulatedJob(ABC):
         """The operator as one attempt of one subtask runs it. `version` is 1, or 2 after an upgrade."""
 
     @abstractmethod
-    def state(self, rows: Sequence[Row], watermark_us: int | None) -> Mapping[str, Sequence[Row]] | None:
-        """What each table must hold after exactly these rows, in any order; None to check nothing."""
+    def state(self, seen: Seen) -> Mapping[str, Sequence[Row]] | None:
+        """What each table must hold after exactly these epochs, in any order; None to check nothing."""
 
     @abstractmethod
-    def output(self, rows: Sequence[Row]) -> Sequence[Row] | None:
-        """What must have been written after exactly these rows, in any order; None to check nothing."""
+    def output(self, seen: Seen) -> Sequence[Row] | None:
+        """What must have been written after exactly these epochs, in any order; None to check nothing."""
 
-    def committed(self, rows: Sequence[Row]) -> Sequence[Row] | None:
-        """What the target of `on_commit` must hold after exactly these rows; None to check nothing."""
+    def committed(self, seen: Seen) -> Sequence[Row] | None:
+        """What the target of `on_commit` must hold after exactly these epochs; None to check nothing."""
         return None
 
     def check_commit(
@@ -80,16 +78,26 @@ class SimulatedJob(ABC):
         """How the state of the newest epoch contradicts the output, or None."""
         return None
 
+    def time_of(self, row: Row) -> Any:
+        """The event time of a row."""
+        assert self.event_time is not None
+        return row[self.event_time]
+
     def source_watermark_us(self, upto: int) -> int | None:
         """The watermark of the source after so many rows."""
         if self.event_time is None or not upto:
             return None
-        times = (event_time_us(row[self.event_time], "timestamp") for row in self.rows[:upto])
-        return max(times) - self.delay_us
+        times = [self.time_of(row) for row in self.rows[:upto]]
+        times_us = [event_time_us(time, "timestamp") for time in times if time is not None]
+        return max(times_us) - self.delay_us if times_us else None
 
     def batch(self, rows: Sequence[Row]) -> pa.Table:
         """Rows as Arrow."""
         return pa.Table.from_pylist([dict(row) for row in rows], schema=self.schema)
+
+    def inputs(self, rows: Sequence[Row]) -> Mapping[str, pa.Table]:
+        """Rows as Arrow, by the name of the input that takes them."""
+        return {"": self.batch(rows)}
 
     def output_columns(self) -> tuple[Column, ...]:
         """The columns of the output; none if the operator yields nothing."""

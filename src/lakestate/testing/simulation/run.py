@@ -22,10 +22,11 @@ from lakestate.testing.simulation.cluster.scheduler import Actor, SimulationOver
 from lakestate.testing.simulation.cluster.small_limits import separate_runs, small_limits
 from lakestate.testing.simulation.cluster.world import TraceEvent, World
 from lakestate.testing.simulation.faults import CallId, FaultKind, Script
-from lakestate.testing.simulation.job import JobCodeError, Row, SimulatedJob
+from lakestate.testing.simulation.job import JobCodeError, SimulatedJob
 from lakestate.testing.simulation.promises import BrokenPromiseError, Promise
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.scenario import Scenario
+from lakestate.testing.simulation.seen import Row
 from lakestate.testing.simulation.user_counts import UserCountsJob
 
 JobFactory = Callable[[Random, Scenario], SimulatedJob]
@@ -133,7 +134,7 @@ def check_final_state(world: World) -> None:
         # The store lost what it had acknowledged. The job stopped without showing wrong output.
         return
     _check_target(world, state)
-    if job.output(job.rows) is not None:
+    if job.output(monitor.seen) is not None:
         for sink_id in world.outputs:
             visible = monitor.visible(sink_id)
             difference = monitor.output_difference(sink_id)
@@ -150,7 +151,7 @@ def _check_target(world: World, state: Mapping[str, Sequence[Row]]) -> None:
     job, waiting = world.job, world.monitor.commits.open_epochs
     if waiting:
         world.fail(Promise.TARGET_EXACT, f"epochs {waiting} were never committed")
-    expected = job.committed(job.rows)
+    expected = job.committed(world.monitor.seen)
     if expected is None:
         return
     found = job.target()

@@ -92,6 +92,8 @@ class Scenario:
     """Sinks leave complete copies of their open files with each checkpoint."""
     silences: bool = False
     """The source is sometimes silent, and epochs without rows run: also before the first batch."""
+    ends_later: bool = False
+    """The stream ends in an epoch without rows, and not with its last row."""
 
     @staticmethod
     def draw(random: Random) -> Scenario:
@@ -128,6 +130,7 @@ class Scenario:
             has_neighbour=random.random() < 0.3,
             snapshots=random.random() < 0.3,
             silences=random.random() < 0.4,
+            ends_later=random.random() < 0.3,
         )
 
     def changes_from(self, other: Scenario) -> list[str]:

@@ -24,8 +24,9 @@ from lakestate.tables.global_keyed.table import GlobalKeyedTable
 from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.migration.migrations import ColumnChanges
 from lakestate.tables.time_key.table import TimeKeyTable
-from lakestate.testing.simulation.job import Row, SimulatedJob
+from lakestate.testing.simulation.job import SimulatedJob
 from lakestate.testing.simulation.ledger import Ledger
+from lakestate.testing.simulation.seen import Row, Seen
 
 USERS = ("ann", "bob", "cy", "dee", "eve")
 RETENTION_S = 8
@@ -157,7 +158,6 @@ class UserCountsJob(SimulatedJob):
     operator_id = "counts"
     event_time = "ts"
     delay_us = DELAY_S * 1_000_000
-    yields_at_once = True
     ignored = frozenset(("ticket", "tier"))
 
     def __init__(self, random: Random, count: int, *, commits: bool = False) -> None:
@@ -171,8 +171,9 @@ class UserCountsJob(SimulatedJob):
             return UserCounts(attempt, version, self._tables)
         return PostedCounts(attempt, version, self._tables, self._ledger)
 
-    def state(self, rows: Sequence[Row], watermark_us: int | None) -> dict[str, list[Row]]:
+    def state(self, seen: Seen) -> dict[str, list[Row]]:
         """All tables, as the second version reads them."""
+        rows = seen.rows
         counts = _counts_by_user(rows)
         expected: dict[str, list[Row]] = {
             "totals": [{"user": user, "n": n, "spend": total} for user, (n, total) in counts.items()]
@@ -181,7 +182,7 @@ class UserCountsJob(SimulatedJob):
             expected["recent"] = [
                 {"user": row["user"], "id": row["id"], "ts": row["ts"]}
                 for row in rows
-                if _is_retained(row, watermark_us)
+                if _is_retained(row, seen.watermark_us)
             ]
         if "last" in self._tables:
             newest = {row["user"]: row for row in rows if _is_remembered(row)}
@@ -192,9 +193,9 @@ class UserCountsJob(SimulatedJob):
             expected["outbox"] = []
         return expected
 
-    def committed(self, rows: Sequence[Row]) -> list[Row] | None:
+    def committed(self, seen: Seen) -> list[Row] | None:
         """The same as the output."""
-        return None if self._ledger is None else self.output(rows)
+        return None if self._ledger is None else self.output(seen)
 
     def check_commit(
         self, commit: OperatorCommit, earlier: Sequence[Row], own: Sequence[Row], watermark_us: int | None
@@ -212,11 +213,11 @@ class UserCountsJob(SimulatedJob):
         """The rows of the ledger."""
         return [] if self._ledger is None else self._ledger.rows
 
-    def output(self, rows: Sequence[Row]) -> list[Row]:
+    def output(self, seen: Seen) -> list[Row]:
         """One row for each row, with the count of its user."""
         counts: dict[str, int] = {}
         found: list[Row] = []
-        for row in rows:
+        for row in seen.rows:
             counts[row["user"]] = 0 if row["clears"] else counts.get(row["user"], 0) + 1
             found.append({"id": row["id"], "user": row["user"], "n": counts[row["user"]]})
         return found

@@ -37,6 +37,10 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"has_neighbour": False},
     {"snapshots": False},
     {"is_skewed": False},
+    {"is_paused": False},
+    {"goes_back": False},
+    {"silences": False},
+    {"ends_later": False},
     {"parallelism": (1,)},
 )
 ROWS_MIN = 3

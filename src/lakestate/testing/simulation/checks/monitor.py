@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from lakestate.errors import LakestateError
@@ -18,6 +17,7 @@ from lakestate.protocol.records import BoundaryRecord, GenerationRecord, TagReco
 from lakestate.protocol.values import Epoch
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.checks.commits import CommitChecks
+from lakestate.testing.simulation.checks.published import PublishedEpoch, seen_after
 from lakestate.testing.simulation.checks.read_back import (
     counter_difference,
     output_rows,
@@ -30,6 +30,7 @@ from lakestate.testing.simulation.cluster.process import Process
 from lakestate.testing.simulation.cluster.world import JOB_ID, World
 from lakestate.testing.simulation.promises import Promise
 from lakestate.testing.simulation.random_streams import random_stream
+from lakestate.testing.simulation.seen import Seen
 from lakestate.testing.simulation.stores.objects import SimulatedObjects
 from lakestate.testing.simulation.stores.store import SimulatedStore
 
@@ -43,20 +44,6 @@ AWAITABLE_WRITES = ("MANIFEST", "EPOCH_RECORD", "COMMITTED", "BOUNDARY", "SUBTAS
 """Writes after which a second driver is most likely to reveal a bug."""
 
 
-@dataclass(frozen=True)
-class PublishedEpoch:
-    """An epoch as it was when its record was created."""
-
-    manifest: Manifest
-    needs: frozenset[str]
-    """The objects that restoring it needs, relative to the job's root."""
-
-    @property
-    def offset(self) -> int:
-        """How many rows of the source it includes."""
-        return int(self.manifest.sources[0].offsets)
-
-
 class Monitor:
     """The observer of both stores."""
 
@@ -65,6 +52,8 @@ class Monitor:
         self._objects = SimulatedObjects(world.state, JOB_ID)
         self._checks = random_stream(world.seed, "checks")
         self.published: dict[Epoch, PublishedEpoch] = {}
+        self._seen: dict[Epoch, Seen] = {}
+        """Of all epochs, also of those that retention has collected."""
         self.fence = 0
         self.oldest = 0
         self._tags: dict[str, Epoch] = {}
@@ -88,6 +77,11 @@ class Monitor:
         return self.published[max(self.published)] if self.published else None
 
     @property
+    def seen(self) -> Seen:
+        """What the operator has seen by the newest published epoch."""
+        return Seen() if self.newest is None else self.newest.seen
+
+    @property
     def is_drained(self) -> bool:
         """True if all rows are included and the job was stopped in an orderly way."""
         newest = self.newest
@@ -100,10 +94,10 @@ class Monitor:
         """All rows of a sink's output that readers see."""
         return [row for rows in self._visible[sink_id].values() for row in rows]
 
-    def expected_output(self, sink_id: str, offset: int) -> Counter[Any] | None:
-        """The rows of output of so many rows of the source, and those that were written again."""
+    def expected_output(self, sink_id: str, seen: Seen) -> Counter[Any] | None:
+        """The rows of output of some epochs, and those that were written again."""
         job = self._world.job
-        expected = job.output(job.rows[:offset])
+        expected = job.output(seen)
         if expected is None:
             return None
         return Counter(job.comparable(expected)) + self._written_again[sink_id].rows
@@ -114,19 +108,19 @@ class Monitor:
         return any(each.rows for each in self._written_again.values())
 
     def output_difference(self, sink_id: str) -> str | None:
-        """How a sink's output differs from that of all rows, or None."""
+        """How a sink's output differs from that of all epochs, or None."""
         job = self._world.job
-        expected = self.expected_output(sink_id, len(job.rows))
+        expected = self.expected_output(sink_id, self.seen)
         if expected is None:
             return None
         return counter_difference(Counter(job.comparable(self.visible(sink_id))), expected)
 
-    def check_paused(self, offset: int) -> None:
-        """Check, after a driver has finished its files, that nothing of its epochs is hidden."""
+    def check_paused(self, epoch: Epoch) -> None:
+        """Check, after a driver has finished its files in an epoch, that nothing up to it is hidden."""
         job = self._world.job
         for sink_id in self._visible:
-            expected = self.expected_output(sink_id, offset)
-            if expected is None or not job.yields_at_once:
+            expected = self.expected_output(sink_id, self._seen[epoch])
+            if expected is None:
                 return
             hidden = expected - Counter(job.comparable(self.visible(sink_id)))
             if hidden:
@@ -233,7 +227,7 @@ class Monitor:
             found = restore_state(world, epoch, parallelism)
         except LakestateError as error:
             world.fail(Promise.EPOCH_RESTORABLE, f"epoch {epoch} at {parallelism}: {error}")
-        expected = job.state(job.rows[: promised.offset], promised.manifest.watermark_us)
+        expected = job.state(promised.seen)
         for table, rows in (expected or {}).items():
             difference = row_difference(job, found[table], rows)
             if difference:
@@ -285,12 +279,21 @@ class Monitor:
         if not self._world.state.contains(_PREFIX + record.manifest.path):
             self._world.fail(Promise.REFERENCES_EXIST, f"{record.manifest.path} of epoch {epoch}")
         manifest = self._objects.read_manifest(record)
-        found = PublishedEpoch(manifest, frozenset((name.path, record.manifest.path, *self._needs(manifest))))
+        needs = frozenset((name.path, record.manifest.path, *self._needs(manifest)))
+        found = PublishedEpoch(manifest, needs, self._seen_by(manifest))
         self._check_sequence(epoch, found)
         self.published[epoch] = found
+        self._seen[epoch] = found.seen
         self._world.counts["epochs published"] += 1
         self.commits.on_publish(manifest)
         self.check_restorable(epoch)
+
+    def _seen_by(self, manifest: Manifest) -> Seen:
+        if goes_back(manifest):
+            assert manifest.went_back is not None
+            return self._seen[manifest.went_back.to]
+        before = self._seen.get(Epoch(manifest.epoch - 1), Seen()) if manifest.epoch > 1 else Seen()
+        return seen_after(before, manifest, self._world.job.rows)
 
     def _needs(self, manifest: Manifest) -> Iterator[str]:
         """Everything that a manifest refers to. A missing object is a violation."""
@@ -319,14 +322,14 @@ class Monitor:
             self._on_going_back(found)
             return
         watermark_us = None if before is None else self._world.job.source_watermark_us(before.offset)
-        if found.manifest.watermark_us != watermark_us and not _keeps_watermark(found, before):
+        if found.manifest.watermark_us != watermark_us and not found.keeps_watermark(before):
             stated = f"{found.manifest.watermark_us} in epoch {epoch} instead of {watermark_us}"
             self._world.fail(Promise.WATERMARK_FROM_EARLIER_ROWS, stated)
         if before is None:
             return
         if found.offset < before.offset:
             self._world.fail(Promise.OFFSETS_ADVANCE, f"{found.offset} after {before.offset}")
-        if _parallelism(found.manifest) != _parallelism(before.manifest):
+        if found.parallelism != before.parallelism:
             self._world.counts["rescaled"] += 1
 
     def _on_going_back(self, found: PublishedEpoch) -> None:
@@ -340,7 +343,7 @@ class Monitor:
             self._world.fail(Promise.GOES_BACK_EXACTLY, f"epoch {found.manifest.epoch}")
             return
         job = self._world.job
-        own = Counter(job.comparable(job.output(job.rows[: found.offset]) or ()))
+        own = Counter(job.comparable(job.output(earlier.seen) or ()))
         for sink_id, again in self._written_again.items():
             files = self._visible[sink_id]
             again.on_going_back(
@@ -375,7 +378,7 @@ class Monitor:
         newest = self.newest
         offset = 0 if newest is None else newest.offset
         job = self._world.job
-        expected = self.expected_output(sink_id, offset)
+        expected = self.expected_output(sink_id, self.seen)
         if expected is not None:
             found = Counter(job.comparable(self.visible(sink_id)))
             surplus = found - expected
@@ -385,16 +388,3 @@ class Monitor:
                     Promise.NO_SURPLUS_OUTPUT,
                     f"{dict(row)} {found[row]} times in {offset} rows ({times} too many), last in {path}",
                 )
-
-
-def _keeps_watermark(found: PublishedEpoch, before: PublishedEpoch | None) -> bool:
-    """An epoch that only finishes files has no rows and does not move the watermark."""
-    return (
-        before is not None
-        and found.offset == before.offset
-        and found.manifest.watermark_us == before.manifest.watermark_us
-    )
-
-
-def _parallelism(manifest: Manifest) -> dict[str, int]:
-    return {operator.operator_id: len(operator.subtasks) for operator in manifest.operators}

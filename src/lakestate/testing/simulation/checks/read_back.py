@@ -16,7 +16,8 @@ from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.manager import TableManager
 from lakestate.testing.simulation.cluster.process import Process, SimulatedBackend
 from lakestate.testing.simulation.cluster.world import JOB_ID, World
-from lakestate.testing.simulation.job import Row, SimulatedJob
+from lakestate.testing.simulation.job import SimulatedJob
+from lakestate.testing.simulation.seen import Row
 
 Rows = list[dict[str, Any]]
 NEWEST_VERSION = 2

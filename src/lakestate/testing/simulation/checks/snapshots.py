@@ -26,7 +26,7 @@ def check_snapshots(world: World, epoch: Epoch) -> None:
     if newest.manifest.epoch != epoch or (went_back is not None and went_back.epoch == epoch):
         return
     for sink_id in world.outputs:
-        expected = world.monitor.expected_output(sink_id, newest.offset)
+        expected = world.monitor.expected_output(sink_id, newest.seen)
         rows = [*world.monitor.visible(sink_id), *_copied_rows(world, sink_id, newest.manifest.state_id)]
         missing = (expected or Counter()) - Counter(world.job.comparable(rows))
         if missing:

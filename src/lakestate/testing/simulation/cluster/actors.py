@@ -128,13 +128,17 @@ class Driver:
         if self._is_silent():
             world.counts["epochs without rows"] += self._run_without_batch(Ending.CONTINUE)
             return
-        first = query.position
+        first, count = query.position, len(world.job.rows)
+        if first == count:
+            self._run_without_batch(Ending.END_OF_STREAM)
+            return
         wanted = world.work.randint(0 if world.faults.is_on else 1, world.scenario.rows_per_epoch)
-        stop = min(len(world.job.rows), first + wanted)
+        stop = min(count, first + wanted)
+        is_last = stop == count and not world.scenario.ends_later
         outcome = self._driver.run_epoch(
             query.epoch,
             lambda plan: self._cluster.run(plan, first, stop, query.files(plan.epoch, stop)),
-            Ending.END_OF_STREAM if stop == len(world.job.rows) else Ending.CONTINUE,
+            Ending.END_OF_STREAM if is_last else Ending.CONTINUE,
         )
         if isinstance(outcome, AlreadyPublished):
             world.fail(Promise.BATCHES_BECOME_EPOCHS, f"batch {query.batch_id} as epoch {query.epoch}")
@@ -200,11 +204,11 @@ class Driver:
 
     def _pause(self) -> bool:
         """Finish all files. False if another driver published an epoch first."""
-        reached = _offset(self._driver.parent)
         if not self._run_without_batch(Ending.FINISH_FILES):
             return False
         self._world.counts["pauses"] += 1
-        self._world.monitor.check_paused(reached)
+        assert self._driver.parent is not None
+        self._world.monitor.check_paused(self._driver.parent.epoch)
         return True
 
     def _own_committer(self) -> dict[str, Committer | OperatorCommitter]:
@@ -324,8 +328,7 @@ def run_reader(world: World, number: int) -> None:
         promised = monitor.published.get(epoch)
         found = read_state(world.job, SimulatedBackend(process, client), epoch, random.randint(1, 3))
         if promised is not None:
-            rows = world.job.rows[: promised.offset]
-            for table, want in (world.job.state(rows, promised.manifest.watermark_us) or {}).items():
+            for table, want in (world.job.state(promised.seen) or {}).items():
                 difference = row_difference(world.job, found[table], want)
                 if difference:
                     world.fail(Promise.READER_SEES_EPOCH, f"{table} of {epoch}: {difference}")

@@ -7,7 +7,7 @@ because their host was lost. The driver decides whether the epoch is still valid
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -55,7 +55,8 @@ class _Stage:
 
     name: str
     parallelism: int
-    inputs: Sequence[pa.Table]
+    inputs: Sequence[Sequence[tuple[str, pa.Table]]]
+    """For each subtask: its rows, with the names of the inputs that take them."""
     outputs: dict[int, pa.Table] = field(default_factory=dict)
     reports: list[SubtaskReport] = field(default_factory=list)
     failures: int = 0
@@ -86,7 +87,7 @@ class Cluster:
         job = self._world.job
         rows = job.rows[first:stop]
         self._world.work.shuffle(rows)
-        stage = _Stage("s", self._parallelism, self._route(job.batch(rows), job.key, self._parallelism))
+        stage = _Stage("s", self._parallelism, self._route_inputs(job.inputs(rows)))
         self._run_stage(stage, plan, lambda process: self._first_stage(process))
         self._maybe_superseded(stage, plan)
         reports = list(stage.reports)
@@ -102,7 +103,7 @@ class Cluster:
     def _sink_stage(self, before: _Stage, plan: EpochPlan) -> list[SubtaskReport]:
         count = self._world.scenario.sink_parallelism or self._parallelism
         table = pa.concat_tables([before.outputs[index] for index in range(before.parallelism)])
-        stage = _Stage("o", count, self._route(table, self._world.job.key, count))
+        stage = _Stage("o", count, [[("", part)] for part in self._route(table, count)])
         self._run_stage(stage, plan, lambda process: self._sink_links(process, parent=None))
         return stage.reports
 
@@ -198,14 +199,23 @@ class Cluster:
         cache = world.cache_of(process.host)
         backend = SimulatedBackend(process, process.client(world.state), cache)
         run = SubtaskRun(StagePlan(stage.name, stage.parallelism, links), index, plan, backend)
-        batches = [("", batch) for batch in stage.inputs[index].combine_chunks().to_batches()]
+        batches = [
+            (name, batch)
+            for name, table in stage.inputs[index]
+            for batch in table.combine_chunks().to_batches()
+        ]
         output = [batch for _, batch in run.run(batches)]
         return pa.Table.from_batches(output, schema=self._schema), run.report.encode()
 
-    def _route(self, table: pa.Table, key: Sequence[str], count: int) -> list[pa.Table]:
+    def _route_inputs(self, inputs: Mapping[str, pa.Table]) -> list[list[tuple[str, pa.Table]]]:
+        count = self._parallelism
+        parts = {name: self._route(table, count) for name, table in inputs.items()}
+        return [[(name, parts[name][index]) for name in parts] for index in range(count)]
+
+    def _route(self, table: pa.Table, count: int) -> list[pa.Table]:
         if count == 1 or not table.num_rows:
             return [table] + [table.slice(0, 0)] * (count - 1)
-        key = [name for name in key if name in table.column_names] or table.column_names[:1]
+        key = [name for name in self._world.job.key if name in table.column_names] or table.column_names[:1]
         owners = subtasks_of(routing_keys([table[name] for name in key]), count)
         return [table.filter(pa.array(owners == index)) for index in range(count)]
 
