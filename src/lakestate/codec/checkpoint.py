@@ -226,7 +226,10 @@ def _entry(message: checkpoint_pb2.SubtaskEntry, unknown: UnknownFields) -> Subt
 
 def _source_message(source: SourceOffsets) -> checkpoint_pb2.SourceOffsets:
     message = checkpoint_pb2.SourceOffsets(
-        source=source.source, offsets=source.offsets, watermark_us=source.watermark_us
+        source=source.source,
+        offsets=source.offsets,
+        watermark_us=source.watermark_us,
+        rows_at_us=source.rows_at_us,
     )
     return with_unknown_fields(message, source.unknown_fields)
 
@@ -236,6 +239,7 @@ def _source(message: checkpoint_pb2.SourceOffsets, unknown: UnknownFields) -> So
         source=message.source,
         offsets=message.offsets,
         watermark_us=message.watermark_us if message.HasField("watermark_us") else None,
+        rows_at_us=message.rows_at_us if message.HasField("rows_at_us") else None,
         unknown_fields=unknown(message),
     )
 

@@ -5,7 +5,7 @@ Nothing refers to the merged files until an epoch that swaps them in is publishe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakestate.job.state_backend import StateBackend
@@ -74,6 +74,20 @@ def compact_stored(
     return CompactedOperator(
         stored[0].operator_id, manifest.epoch, merges, tuple(compaction.merge_replicated(stored))
     )
+
+
+def local_compactor(
+    backend: StateBackend, policy: CompactionPolicy | None
+) -> Callable[[Manifest, Sequence[SubtaskMetadata], Generation], dict[int, tuple[CompactedFiles, ...]]]:
+    """A function that compacts an operator in the calling process, for each of its subtasks."""
+
+    def compact(
+        manifest: Manifest, stored: Sequence[SubtaskMetadata], generation: Generation
+    ) -> dict[int, tuple[CompactedFiles, ...]]:
+        done = compact_stored(backend, manifest, stored, generation, policy or CompactionPolicy())
+        return {each.subtask_index: done.of_subtask(each.subtask_index) for each in stored}
+
+    return compact
 
 
 def compact_subtask(

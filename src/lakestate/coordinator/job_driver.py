@@ -15,11 +15,11 @@ from typing import assert_never
 
 from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.commit import Committers, commit_epoch
-from lakestate.coordinator.compact import compact_stored
+from lakestate.coordinator.compact import local_compactor
 from lakestate.coordinator.complete_epoch import operator_entries, pre_commits_of
 from lakestate.coordinator.engine.logs import read_logs, store_logs
-from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskMerges
-from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
+from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult
+from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch, time_watched
 from lakestate.coordinator.epoch_progress import StopWatch, summarise_epoch
 from lakestate.coordinator.job_clock import CLOCK_TOLERANCE_MS, JobClock
 from lakestate.coordinator.newest_metadata import NewestMetadata
@@ -38,12 +38,13 @@ from lakestate.errors import (
 from lakestate.observability.file_events import FileEvent, TellFileEvents, log_file_events
 from lakestate.observability.progress import EpochProgress
 from lakestate.protocol.compaction import CompactionPolicy
-from lakestate.protocol.metadata import CompletionStatus, Manifest, NamedBytes, OperatorEntry, SubtaskMetadata
+from lakestate.protocol.metadata import CompletionStatus, Manifest, NamedBytes, OperatorEntry
 from lakestate.protocol.paths import EPOCH_RECORDS
 from lakestate.protocol.publication import Collected, CommitPermit, Fenced, Published, Superseded
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.retention import RetentionPolicy
-from lakestate.protocol.values import Epoch, Generation
+from lakestate.protocol.values import Epoch
+from lakestate.protocol.watermarks import Watched
 
 RUNS_MAX = 3
 """An epoch whose attempts keep being superseded is abandoned after this many runs."""
@@ -96,9 +97,9 @@ class JobDriver:
     `steps` gives the parallelism of every operator and sink: each of their subtasks must report
     exactly once in every epoch. `committers` are those of the sinks, and of the operators that have
     `on_commit`, by id. `timed_sources` are the sources with event time: the watermark is the least of
-    theirs. `claim_output` is called with the identity of the state once the job is claimed, and refuses an
-    output of another job. `tell_files` is called with what happened to output files once their epoch is
-    published, and again when they are committed.
+    theirs, without those that are idle, after `idle_after_us`. `claim_output` is called with the identity of
+    the state once the job is claimed, and refuses an output of another job. `tell_files` is called with what
+    happened to output files once their epoch is published, and again when they are committed.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class JobDriver:
         committers: Committers,
         *,
         timed_sources: Collection[str] = (),
+        idle_after_us: Mapping[str, int] | None = None,
         settings: DriverSettings | None = None,
         compactor: Compactor | None = None,
         clean_up: CleanUp = lambda manifest: None,
@@ -126,8 +128,11 @@ class JobDriver:
         self._steps = dict(steps)
         self._committers = committers
         self._settings = settings or DriverSettings()
-        self.planner = EpochPlanner(job_id, self._settings.retention, tuple(timed_sources))
-        self._compactor = compactor or self._compact_here
+        self.planner = EpochPlanner(
+            job_id, self._settings.retention, tuple(timed_sources), idle_after_us or {}
+        )
+        self._started_us = self.now_ms() * 1000
+        self._compactor = compactor or local_compactor(backend, self._settings.compaction)
         self._clean_up = clean_up
         self._claim_output = claim_output
         self._take_over = take_over
@@ -211,7 +216,11 @@ class JobDriver:
         """The epoch after the newest."""
         return next_epoch(self.parent)
 
-    def plan(self, ending: Ending = Ending.CONTINUE) -> EpochPlan:
+    def watched(self, silent_us: int | None = None) -> Watched:
+        """The time in which this driver would have seen rows of sources that have none."""
+        return time_watched(self.parent, self._started_us, silent_us)
+
+    def plan(self, ending: Ending = Ending.CONTINUE, silent_us: int | None = None) -> EpochPlan:
         """What the subtasks of the next epoch are given."""
         time_of_epoch = self._clock.epoch_time(self.parent, reset=self._resets_clock)
         return self.planner.plan(
@@ -223,11 +232,15 @@ class JobDriver:
             merges=None if self._upkeep is None else self._upkeep.merges(),
             stored=self._newest.ship(self.parent, self._steps),
             ending=ending,
+            watched=self.watched(silent_us),
         )
 
-    def run_epoch(self, epoch: Epoch, run: RunSubtasks, ending: Ending = Ending.CONTINUE) -> EpochOutcome:
+    def run_epoch(
+        self, epoch: Epoch, run: RunSubtasks, ending: Ending = Ending.CONTINUE, silent_us: int | None = None
+    ) -> EpochOutcome:
         """Run, publish and commit one epoch, or return why that is not needed.
 
+        `silent_us` is for an epoch without rows: the processing time until which no source had any.
         Raises FencedError if another driver has claimed the job. If a subtask fails, or anything else
         before the epoch record is created, nothing is published. After OutcomeUnknownError the record
         may exist; after an error of a committer, such as an operator's `on_commit`, it does: the epoch is
@@ -243,7 +256,7 @@ class JobDriver:
         if not self._is_reopened:
             refuse_finished(self.parent)
         clock = StopWatch()
-        plan = self.plan(ending)
+        plan = self.plan(ending, silent_us)
         self._newest.check_merges(plan.merges)
         result, entries = self._run_unless_fenced(plan, run)
         clock.lap("run")
@@ -324,7 +337,7 @@ class JobDriver:
             finished_ms=max(plan.processing_time_us // 1000, self._clock.now_ms()),
             min_epoch=plan.min_epoch,
             watermark_us=plan.watermark_us,
-            status=_status_after(plan.ending),
+            status=CompletionStatus.FINAL if plan.times.is_last else CompletionStatus.COMPLETE,
             operators=entries,
             sources=result.sources,
             sinks=pre_commits_of(plan.epoch, result.checkpoints, self._committers),
@@ -381,14 +394,3 @@ class JobDriver:
                 action="restore the job's objects, then start a driver again",
             )
         return manifest
-
-    def _compact_here(
-        self, manifest: Manifest, stored: Sequence[SubtaskMetadata], generation: Generation
-    ) -> SubtaskMerges:
-        policy = self._settings.compaction or CompactionPolicy()
-        done = compact_stored(self._backend, manifest, stored, generation, policy)
-        return {each.subtask_index: done.of_subtask(each.subtask_index) for each in stored}
-
-
-def _status_after(ending: Ending) -> CompletionStatus:
-    return CompletionStatus.FINAL if ending is Ending.END_OF_STREAM else CompletionStatus.COMPLETE

@@ -196,6 +196,8 @@ class SourceOffsets:
     source: str
     offsets: str
     watermark_us: int | None = None
+    rows_at_us: int | None = None
+    """The processing time at which it last had rows, or began to be read; None without event time."""
     unknown_fields: bytes = b""
 
 

@@ -20,7 +20,7 @@ def _is_integer(number: object) -> bool:
 
 
 class Epoch(int):
-    """One micro-batch, one checkpoint: Spark's batch id plus one. The first is 1.
+    """One checkpoint, of a micro-batch or without rows. The first is 1.
 
     >>> Epoch(7).next(), Epoch.of_batch(0)
     (Epoch(8), Epoch(1))
@@ -36,12 +36,12 @@ class Epoch(int):
 
     @classmethod
     def of_batch(cls, batch_id: int) -> Self:
-        """The epoch of a Spark batch."""
+        """The epoch of a Spark batch, if no epoch was without a batch; see `BatchNumbers`."""
         return cls(batch_id + 1)
 
     @property
     def batch_id(self) -> int:
-        """The Spark batch of this epoch."""
+        """The number of this epoch among Spark's files: they begin with 0."""
         return int(self) - 1
 
     def next(self) -> Epoch:

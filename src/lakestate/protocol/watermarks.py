@@ -3,11 +3,15 @@
 Each source has its own watermark: the latest event time seen, minus the delay allowed for rows out of
 order. The job's watermark is the lowest of them and never goes back. An epoch uses the watermark
 computed from earlier epochs, so that all its subtasks agree on it, even when the epoch is run again.
+
+A source that has been idle for a while does not count. Only time in which a driver was there to see its rows
+makes it idle: after a pause, what has come meanwhile is still to be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,21 +33,45 @@ def source_watermark(previous_us: int | None, latest_us: int | None, delay_us: i
     return reached_us if previous_us is None else max(previous_us, reached_us)
 
 
-def job_watermark(previous_us: int | None, sources_us: Iterable[int | None]) -> int | None:
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The processing time in which a driver would have seen rows of a source, if there had been any."""
+
+    since_us: int
+    until_us: int
+
+
+def idle_from_us(rows_at_us: int | None, idle_after_us: int, watched_since_us: int) -> int:
+    """The processing time from which a source is idle, if it has no rows until then.
+
+    >>> idle_from_us(100, 60, 0), idle_from_us(100, 60, 500), idle_from_us(None, 60, 500)
+    (160, 560, 560)
+    """
+    active_us = watched_since_us if rows_at_us is None else max(rows_at_us, watched_since_us)
+    return active_us + idle_after_us
+
+
+def job_watermark(
+    previous_us: int | None, active_us: Iterable[int | None], idle_us: Iterable[int | None] = ()
+) -> int | None:
     """The watermark of the next epoch, from the last one and those of the sources with event time.
 
-    A source without rows so far holds it back, because its rows may have any time.
+    A source without rows so far holds it back, because its rows may have any time. Idle ones do not; if all
+    are idle, the greatest of theirs counts.
 
     >>> job_watermark(None, [70, 50]), job_watermark(60, [70, 50]), job_watermark(60, [70, None])
     (50, 60, 60)
+    >>> job_watermark(60, [70], [None, 50]), job_watermark(60, [], [70, 90, None])
+    (70, 90)
     >>> job_watermark(None, []) is None
     True
     """
-    reached = list(sources_us)
-    known = [time_us for time_us in reached if time_us is not None]
-    if not known or len(known) < len(reached):
+    active = list(active_us)
+    known = [time_us for time_us in active or idle_us if time_us is not None]
+    if not known or (active and len(known) < len(active)):
         return previous_us
-    return min(known) if previous_us is None else max(previous_us, min(known))
+    reached_us = min(known) if active else max(known)
+    return reached_us if previous_us is None else max(previous_us, reached_us)
 
 
 def instant(time_us: int) -> datetime:

@@ -115,12 +115,14 @@ class Pipeline:
         delay: str | timedelta = "0 seconds",
         late: str | Late = Late.KEEP,
         file_paths: Sequence[str] = (),
+        idle_after: str | timedelta | None = None,
     ) -> SourceStream:
         """Read a streaming DataFrame.
 
         With `event_time`, the name of a timestamp column, the source has a watermark: the latest
         time seen minus `delay`. Rows older than the job's watermark are counted as late, and with
-        `late="drop"` they are left out.
+        `late="drop"` they are left out. A source that has had no rows for `idle_after` while the job ran no
+        longer holds the job's watermark back.
 
         `file_paths` is only for a file source whose input was moved: its earlier paths. Files that the
         source has read are remembered by path, and a path that is not the source's is refused.
@@ -129,7 +131,16 @@ class Pipeline:
             raise InvalidInputError(
                 f"source {name} is not a streaming DataFrame", action="read it with spark.readStream"
             )
-        node = SourceNode(name, frame, event_time, duration_us(delay), Late(late), tuple(file_paths))
+        idle_after_us = None if idle_after is None else duration_us(idle_after)
+        if idle_after_us == 0 or (idle_after_us is not None and event_time is None):
+            raise InvalidInputError(
+                f"source {name} cannot be idle",
+                found=f"idle_after={idle_after!r}" + ("" if event_time else " and no event_time"),
+                expected="a source with event time, and a duration",
+                action="leave idle_after out, or name the column with the event time",
+            )
+        delay_us, paths = duration_us(delay), tuple(file_paths)
+        node = SourceNode(name, frame, event_time, delay_us, Late(late), paths, idle_after_us)
         return SourceStream(self._building, self._graph.add(node))
 
     def start(
@@ -275,6 +286,11 @@ class Pipeline:
             pipeline.steps,
             self.committers(),
             timed_sources=[node.name for node in self._graph.sources if node.event_time is not None],
+            idle_after_us={
+                node.name: node.idle_after_us
+                for node in self._graph.sources
+                if node.idle_after_us is not None
+            },
             settings=self._settings,
             compactor=self._compactor(pipeline.schemas, work),
             clean_up=sink_clean_up(self.sinks, self._job_id),

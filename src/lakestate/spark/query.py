@@ -67,7 +67,11 @@ class PipelineQuery:
         self._trigger = dict(trigger)
         self._listeners = tuple(listeners)
         self._work = work
-        self._epochs = QueryEpochs(pipeline, driver, directory.path, self._listeners, work)
+        # A query that ends by itself reads what there is when it starts, and looks no further.
+        is_polled = not ends_by_itself(trigger)
+        self._epochs = QueryEpochs(
+            pipeline, driver, directory.path, self._listeners, work, is_polled=is_polled
+        )
         self._epoch_lock = RLock()
         """Held while an epoch runs, and while `_spark_query` is replaced."""
         self._stop_lock = Lock()

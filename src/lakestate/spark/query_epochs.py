@@ -41,6 +41,8 @@ class QueryEpochs:
         directory: Path,
         listeners: Sequence[Listener],
         work: SparkWork,
+        *,
+        is_polled: bool = True,
     ) -> None:
         self._pipeline = pipeline
         self._driver = driver
@@ -49,7 +51,7 @@ class QueryEpochs:
         self._is_prepared = False
         self._thread: int | None = None
         self.runner = EpochRunner(pipeline, directory)
-        self.due = DueEpochs(driver, pipeline.follows)
+        self.due = DueEpochs(driver, pipeline.follows, is_polled=is_polled)
         self.numbers = BatchNumbers()
         self.recent: deque[EpochProgress] = deque(maxlen=RECENT_EPOCHS)
         self.running: Epoch | None = None
@@ -89,7 +91,9 @@ class QueryEpochs:
         self._thread, self.running = get_ident(), epoch
         try:
             with self._work.tag(self._pipeline.schemas.session):
-                outcome = self._driver.run_epoch(epoch, run, ending)
+                # Spark delivers rows as soon as there are any: without a batch, no source has some now.
+                silent_us = self.due.silent_us() if batch is None else None
+                outcome = self._driver.run_epoch(epoch, run, ending, silent_us)
             if isinstance(outcome, AlreadyPublished):
                 assert batch is not None, "an epoch without a batch is the one after the newest"
                 assert self._driver.parent is not None, "what is published has a manifest"

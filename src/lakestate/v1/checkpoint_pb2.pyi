@@ -243,22 +243,31 @@ class SourceOffsets(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
     WATERMARK_US_FIELD_NUMBER: _builtins.int
+    ROWS_AT_US_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     offsets: _builtins.str
     watermark_us: _builtins.int
+    rows_at_us: _builtins.int
+    """The processing time at which it last had rows, or began to be read. Only if it has event time."""
     def __init__(
         self,
         *,
         source: _builtins.str = ...,
         offsets: _builtins.str = ...,
         watermark_us: _builtins.int | None = ...,
+        rows_at_us: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_watermark_us", b"_watermark_us", "watermark_us", b"watermark_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rows_at_us", b"_rows_at_us", "_watermark_us", b"_watermark_us", "rows_at_us", b"rows_at_us", "watermark_us", b"watermark_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_watermark_us", b"_watermark_us", "offsets", b"offsets", "source", b"source", "watermark_us", b"watermark_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rows_at_us", b"_rows_at_us", "_watermark_us", b"_watermark_us", "offsets", b"offsets", "rows_at_us", b"rows_at_us", "source", b"source", "watermark_us", b"watermark_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rows_at_us: _TypeAlias = _typing.Literal["rows_at_us"]  # noqa: Y015
+    _WhichOneofArgType__rows_at_us: _TypeAlias = _typing.Literal["_rows_at_us", b"_rows_at_us"]  # noqa: Y015
     _WhichOneofReturnType__watermark_us: _TypeAlias = _typing.Literal["watermark_us"]  # noqa: Y015
     _WhichOneofArgType__watermark_us: _TypeAlias = _typing.Literal["_watermark_us", b"_watermark_us"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rows_at_us) -> _WhichOneofReturnType__rows_at_us | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__watermark_us) -> _WhichOneofReturnType__watermark_us | None: ...
 
 Global___SourceOffsets: _TypeAlias = SourceOffsets  # noqa: Y015

@@ -164,7 +164,10 @@ class Driver:
         self._outcomes = list(outcomes)
         self.epochs: list[tuple[int, Ending]] = []
         self.stops = 0
-        self.planner = SimpleNamespace(next_watermark_us=lambda newest: self.next_watermark_us)
+        self.planner = SimpleNamespace(
+            next_watermark_us=lambda newest, watched: self.next_watermark_us,
+            moves_at_us=lambda newest, watched: None,
+        )
         self.next_watermark_us: int | None = None
         """Due is an epoch without rows if the newest epoch has not seen it."""
 
@@ -182,7 +185,10 @@ class Driver:
     def next_epoch(self) -> Epoch:
         return Epoch(len(self.epochs) + 1)
 
-    def run_epoch(self, epoch: Epoch, run: Any, ending: Ending) -> Any:
+    def watched(self, silent_us: int | None) -> Any:
+        return None
+
+    def run_epoch(self, epoch: Epoch, run: Any, ending: Ending, silent_us: int | None) -> Any:
         self.epochs.append((int(epoch), ending))
         outcome = self._outcomes.pop(0)
         if isinstance(outcome, EpochFinished) and self.parent is not None:

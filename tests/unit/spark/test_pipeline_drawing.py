@@ -81,6 +81,21 @@ class TestRefused:
         assert str(raised.value) == f"{message} [invalid_input]"
 
 
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"idle_after": "1 minute"}, "idle_after='1 minute' and no event_time"),
+        ({"idle_after": "0 seconds", "event_time": "ts"}, "idle_after='0 seconds'"),
+    ],
+)
+def test_a_source_that_cannot_be_idle_is_refused(
+    pipeline: ls.Pipeline, options: dict[str, str], found: str
+) -> None:
+    with pytest.raises(ls.InvalidInputError, match="source orders cannot be idle") as refused:
+        pipeline.source(SimpleNamespace(isStreaming=True), name="orders", **options)  # type: ignore[arg-type]
+    assert refused.value.found == found
+
+
 class TestShown:
     def test_a_pipeline_shows_what_it_is_made_of(self, pipeline: ls.Pipeline, stream: Any) -> None:
         assert (

@@ -56,6 +56,7 @@ def query(spark: Spark, session: Any, tmp_path: Path) -> Callable[..., PipelineQ
             graph=SimpleNamespace(sources=(), sinks=()),
             schemas=SimpleNamespace(session=session),
             follows=FollowedTime(),
+            has_initial_state=False,
         )
         given: Any = driver
         folder = SparkDirectory(tmp_path, "job")

@@ -56,6 +56,7 @@ def query(spark: Spark, tmp_path: Path) -> Start:
             graph=SimpleNamespace(sources=(), sinks=()),
             schemas=SimpleNamespace(session=Session()),
             follows=follows,
+            has_initial_state=False,
         )
         spark.ends = trigger is not None
         given: Any = driver

@@ -33,6 +33,8 @@ class TimeReached:
     """That of the newest epoch."""
     next_watermark_us: int | None
     """That which the next epoch would have now."""
+    moves_at_us: int | None
+    """The processing time at which that moves further, because a source is idle by then."""
     wake_us: int | None
     """The earliest processing time for which a step asked; `AT_ONCE_US` if nobody knows, after a restart."""
 
@@ -41,14 +43,16 @@ def due_at_us(follows: FollowedTime, reached: TimeReached) -> int | None:
     """The processing time at which the next epoch without rows is due, perhaps long ago; None if none is.
 
     >>> both = FollowedTime(event_time=True, processing_time=True)
-    >>> due_at_us(both, TimeReached(watermark_us=5, next_watermark_us=5, wake_us=70))
+    >>> due_at_us(both, TimeReached(watermark_us=5, next_watermark_us=5, moves_at_us=None, wake_us=70))
     70
-    >>> due_at_us(both, TimeReached(watermark_us=5, next_watermark_us=6, wake_us=70))
+    >>> due_at_us(both, TimeReached(watermark_us=5, next_watermark_us=6, moves_at_us=None, wake_us=70))
     0
     """
     times_us = []
     if follows.event_time and _has_moved(reached):
         times_us.append(AT_ONCE_US)
+    elif follows.event_time and reached.moves_at_us is not None:
+        times_us.append(reached.moves_at_us)
     if follows.processing_time and reached.wake_us is not None:
         times_us.append(reached.wake_us)
     return min(times_us, default=None)
@@ -68,9 +72,11 @@ class DueEpochs:
     counts as due once, if a step follows processing time: it asks again.
     """
 
-    def __init__(self, driver: JobDriver, follows: FollowedTime) -> None:
+    def __init__(self, driver: JobDriver, follows: FollowedTime, *, is_polled: bool = True) -> None:
         self._driver = driver
         self._follows = follows
+        self._is_polled = is_polled
+        """Whether the engine keeps looking for rows: otherwise it reads only what there was at its start."""
         self._wake_us: int | None = AT_ONCE_US
 
     @property
@@ -98,10 +104,20 @@ class DueEpochs:
         if not self._follows or newest is None:
             # A job without any epoch has no state that time could change.
             return None
-        now_us = max(self._driver.now_ms(), newest.finished_ms) * 1000
-        next_us = self._driver.planner.next_watermark_us(newest)
-        due_us = due_at_us(self._follows, TimeReached(newest.watermark_us, next_us, self._wake_us))
+        now_us, planner = max(self._driver.now_ms(), newest.finished_ms) * 1000, self._driver.planner
+        watched = self._driver.watched(self.silent_us())
+        reached = TimeReached(
+            newest.watermark_us,
+            planner.next_watermark_us(newest, watched),
+            planner.moves_at_us(newest, watched) if self._is_polled else None,
+            self._wake_us,
+        )
+        due_us = due_at_us(self._follows, reached)
         return None if due_us is None else due_us - now_us
+
+    def silent_us(self) -> int | None:
+        """The time until which no source had rows, if there is no batch now; None if nobody has looked."""
+        return self._driver.now_ms() * 1000 if self._is_polled else None
 
     def is_due(self) -> bool:
         """Whether an epoch is due now."""

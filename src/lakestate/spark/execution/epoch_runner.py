@@ -130,6 +130,7 @@ class EpochRunner:
                 node.name,
                 read,
                 _watermark_us(node, before.get(node.name), observed.get(node.name, {})),
+                _rows_at_us(node, before.get(node.name), observed.get(node.name, {}), plan),
             )
             for node, read in zip(sources, offsets, strict=True)
         )
@@ -156,3 +157,15 @@ def _watermark_us(node: SourceNode, before: SourceOffsets | None, observed: dict
     latest = observed.get("latest_us")
     previous_us = None if before is None else before.watermark_us
     return source_watermark(previous_us, None if latest is None else int(str(latest)), node.delay_us)
+
+
+def _rows_at_us(
+    node: SourceNode, before: SourceOffsets | None, observed: dict[str, object], plan: EpochPlan
+) -> int | None:
+    """When a source with event time last had rows, or began to be read."""
+    if node.event_time is None:
+        return None
+    if before is None or before.rows_at_us is None or int(str(observed.get("rows", 0))):
+        return plan.processing_time_us
+    # The time of a job may have been set back.
+    return min(before.rows_at_us, plan.processing_time_us)

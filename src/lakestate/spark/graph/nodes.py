@@ -37,6 +37,8 @@ class SourceNode:
     late: Late = Late.KEEP
     file_paths: tuple[str, ...] = ()
     """Where its files lie, besides the path that Spark tells."""
+    idle_after_us: int | None = None
+    """After how long without rows it no longer holds the watermark back."""
 
 
 @dataclass(frozen=True, eq=False)

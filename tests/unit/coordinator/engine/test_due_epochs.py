@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from lakestate.coordinator.engine.due_epochs import AT_ONCE_US, FollowedTime, TimeReached, due_at_us
+from lakestate.coordinator.engine.due_epochs import (
+    AT_ONCE_US,
+    DueEpochs,
+    FollowedTime,
+    TimeReached,
+    due_at_us,
+)
 
 EVENT = FollowedTime(event_time=True)
 CLOCK = FollowedTime(processing_time=True)
@@ -34,8 +43,67 @@ def test_an_epoch_is_due_for_the_times_that_are_followed(
     wake_us: int | None,
     due_us: int | None,
 ) -> None:
-    assert due_at_us(follows, TimeReached(watermark_us, next_us, wake_us)) == due_us
+    assert due_at_us(follows, TimeReached(watermark_us, next_us, None, wake_us)) == due_us
+
+
+def test_an_epoch_is_due_when_an_idle_source_lets_the_watermark_move() -> None:
+    assert due_at_us(EVENT, TimeReached(5, 5, 40, None)) == 40
+    assert due_at_us(EVENT, TimeReached(5, 6, 40, None)) == AT_ONCE_US
+    assert due_at_us(BOTH, TimeReached(5, 5, 40, 30)) == 30
+    assert due_at_us(CLOCK, TimeReached(5, 5, 40, None)) is None
 
 
 def test_a_job_that_follows_no_time_is_false() -> None:
     assert [bool(each) for each in (FollowedTime(), EVENT, CLOCK, BOTH)] == [False, True, True, True]
+
+
+class TestDueEpochs:
+    """The newest epoch began at 1,000 ms and ended at 1,100 ms."""
+
+    def due(
+        self, now_ms: int, follows: FollowedTime = CLOCK, moves_at_us: int | None = None, **options: bool
+    ) -> DueEpochs:
+        newest = SimpleNamespace(watermark_us=5, started_ms=1_000, finished_ms=1_100)
+        planner = SimpleNamespace(
+            next_watermark_us=lambda newest, watched: 5, moves_at_us=lambda newest, watched: moves_at_us
+        )
+        driver: Any = SimpleNamespace(
+            parent=newest, planner=planner, now_ms=lambda: now_ms, watched=lambda silent_us: None
+        )
+        return DueEpochs(driver, follows, **options)
+
+    def test_a_source_becomes_idle_by_the_clock_only_if_somebody_looks_for_rows(self) -> None:
+        assert self.due(1_200, EVENT, 1_150_000).is_due()
+        assert self.due(1_200, EVENT, 1_500_000).due_in_us() == 300_000
+        assert self.due(1_200, EVENT, 1_150_000, is_polled=False).due_in_us() is None
+
+    def test_after_a_start_nobody_knows_what_was_asked_for_and_one_epoch_is_due(self) -> None:
+        due = self.due(1_200)
+        assert due.is_due()
+        due.note_epoch(None)
+        assert (due.is_due(), due.due_in_us()) == (False, None)
+        due.forget()
+        assert due.is_due()
+
+    def test_an_epoch_is_due_when_the_time_has_come(self) -> None:
+        due = self.due(1_200)
+        due.note_epoch(1_500_000)
+        assert (due.is_due(), due.due_in_us()) == (False, 300_000)
+        due.note_epoch(1_200_000)
+        assert (due.is_due(), due.due_in_us()) == (True, 0)
+
+    def test_sources_are_silent_only_if_somebody_looks_for_rows(self) -> None:
+        driver: Any = SimpleNamespace(now_ms=lambda: 7)
+        assert DueEpochs(driver, BOTH).silent_us() == 7_000
+        assert DueEpochs(driver, BOTH, is_polled=False).silent_us() is None
+
+    def test_what_an_epoch_was_run_for_is_not_asked_for_again(self) -> None:
+        due = self.due(1_050)
+        due.note_epoch(1_000_000)
+        # The time of the job is that of its newest epoch, although the clock is behind.
+        assert due.due_in_us() == 1_000_001 - 1_100_000
+
+    def test_a_job_that_follows_no_time_or_has_no_epoch_waits_for_nothing(self) -> None:
+        assert self.due(1_200, FollowedTime()).due_in_us() is None
+        driver: Any = SimpleNamespace(parent=None)
+        assert DueEpochs(driver, BOTH).due_in_us() is None
