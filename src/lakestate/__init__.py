@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from lakestate.observability.progress_line import ProgressLine
     from lakestate.observability.prometheus import PrometheusMetrics
     from lakestate.operators.aggregates.aggregate import Aggregate
+    from lakestate.operators.aggregates.collected import collect_list, collect_set, count_distinct
+    from lakestate.operators.aggregates.moments import stddev, variance
+    from lakestate.operators.aggregates.ordered import first, last, max_by, min_by
     from lakestate.operators.aggregates.plain import (
         bool_and,
         bool_or,
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
         min,  # noqa: A004
         sum,  # noqa: A004
     )
+    from lakestate.operators.aggregates.sketches import approx_count_distinct, approx_quantiles
     from lakestate.operators.context import OperatorContext
     from lakestate.operators.keyed_function.function import KeyedFunction
     from lakestate.operators.keyed_function.state import KeyState, ListState, MapState, ValueState
@@ -186,21 +190,32 @@ _MODULES = {
     "ValueState": "lakestate.operators.keyed_function.state",
     "VerificationReport": "lakestate.verification",
     "VisibleOutputError": "lakestate.errors",
+    "approx_count_distinct": "lakestate.operators.aggregates.sketches",
+    "approx_quantiles": "lakestate.operators.aggregates.sketches",
     "bool_and": "lakestate.operators.aggregates.plain",
     "bool_or": "lakestate.operators.aggregates.plain",
+    "collect_list": "lakestate.operators.aggregates.collected",
+    "collect_set": "lakestate.operators.aggregates.collected",
     "count": "lakestate.operators.aggregates.plain",
+    "count_distinct": "lakestate.operators.aggregates.collected",
     "dry_run": "lakestate.tables.dry_run",
     "finish_files": "lakestate.spark.data_source.commit",
+    "first": "lakestate.operators.aggregates.ordered",
+    "last": "lakestate.operators.aggregates.ordered",
     "max": "lakestate.operators.aggregates.plain",
+    "max_by": "lakestate.operators.aggregates.ordered",
     "mean": "lakestate.operators.aggregates.plain",
     "min": "lakestate.operators.aggregates.plain",
+    "min_by": "lakestate.operators.aggregates.ordered",
     "open": "lakestate.inspection",
     "read_state": "lakestate.inspection",
     "register": "lakestate.spark.data_source.source",
     "register_file_format": "lakestate.sinks.formats.registry",
     "register_table_type": "lakestate.tables.registry",
+    "stddev": "lakestate.operators.aggregates.moments",
     "sum": "lakestate.operators.aggregates.plain",
     "take_over_output": "lakestate.spark.data_source.commit",
+    "variance": "lakestate.operators.aggregates.moments",
     "verify": "lakestate.verification",
     "verify_cache": "lakestate.verification",
     "write_stream": "lakestate.spark.data_source.source",
@@ -291,21 +306,32 @@ __all__ = [
     "ValueState",
     "VerificationReport",
     "VisibleOutputError",
+    "approx_count_distinct",
+    "approx_quantiles",
     "bool_and",
     "bool_or",
+    "collect_list",
+    "collect_set",
     "count",
+    "count_distinct",
     "dry_run",
     "finish_files",
+    "first",
+    "last",
     "max",
+    "max_by",
     "mean",
     "min",
+    "min_by",
     "open",
     "read_state",
     "register",
     "register_file_format",
     "register_table_type",
+    "stddev",
     "sum",
     "take_over_output",
+    "variance",
     "verify",
     "verify_cache",
     "write_stream",

@@ -5,6 +5,9 @@ computed from the merged ones. No Spark here: expressions are evaluated before r
 """
 
 from lakestate.operators.aggregates.aggregate import Accumulator, Aggregate, BoundAggregate, Merge
+from lakestate.operators.aggregates.collected import collect_list, collect_set, count_distinct
+from lakestate.operators.aggregates.moments import stddev, variance
+from lakestate.operators.aggregates.ordered import first, last, max_by, min_by
 from lakestate.operators.aggregates.plain import (
     bool_and,
     bool_or,
@@ -16,6 +19,7 @@ from lakestate.operators.aggregates.plain import (
 )
 from lakestate.operators.aggregates.plan import AggregatePlan
 from lakestate.operators.aggregates.running import RunningAggregate
+from lakestate.operators.aggregates.sketches import approx_count_distinct, approx_quantiles
 
 __all__ = [
     "Accumulator",
@@ -24,11 +28,22 @@ __all__ = [
     "BoundAggregate",
     "Merge",
     "RunningAggregate",
+    "approx_count_distinct",
+    "approx_quantiles",
     "bool_and",
     "bool_or",
+    "collect_list",
+    "collect_set",
     "count",
+    "count_distinct",
+    "first",
+    "last",
     "max",
+    "max_by",
     "mean",
     "min",
+    "min_by",
+    "stddev",
     "sum",
+    "variance",
 ]

@@ -16,6 +16,7 @@ from lakestate.operators.aggregates.aggregate import (
     Merge,
     refuse_type,
 )
+from lakestate.operators.aggregates.finite import FiniteValues
 from lakestate.tables.arrow.schema import arrow_type
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -31,6 +32,8 @@ class BoundCount(BoundAggregate):
 
     accumulators = (Accumulator("", "bigint", Merge.SUM),)
     output = "bigint"
+    function = "count"
+    takes_back = True
 
     def create(self, arguments: Sequence[pa.Array]) -> list[pa.Array]:
         """1 for each value that is not null."""
@@ -58,6 +61,12 @@ class BoundSum(BoundAggregate):
 
     output: str
     is_counted: bool = False
+    function = "sum"
+
+    @property
+    def takes_back(self) -> bool:  # type: ignore[override]
+        """If it knows whether a value is left."""
+        return self.is_counted
 
     @property
     def accumulators(self) -> tuple[Accumulator, ...]:  # type: ignore[override]
@@ -81,9 +90,9 @@ class BoundSum(BoundAggregate):
             return columns[0]
         return pc.if_else(_is_positive(columns[1]), columns[0], pa.scalar(None, columns[0].type))
 
-    def negate(self, columns: Sequence[pa.Array]) -> list[pa.Array] | None:
+    def negate(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         """Sum and count with the other sign."""
-        return [pc.negate(column) for column in columns] if self.is_counted else None
+        return [pc.negate(column) for column in columns]
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,8 @@ class BoundMean(BoundAggregate):
 
     sum_type: str
     output: str
+    function = "mean"
+    takes_back = True
 
     @property
     def accumulators(self) -> tuple[Accumulator, ...]:  # type: ignore[override]
@@ -132,6 +143,12 @@ class BoundExtreme(BoundAggregate):
 
     output: str
     merge_by: Merge
+    counts_duplicates = False
+
+    @property
+    def function(self) -> str:  # type: ignore[override]
+        """The least or the greatest."""
+        return self.merge_by.value
 
     @property
     def accumulators(self) -> tuple[Accumulator, ...]:  # type: ignore[override]
@@ -170,7 +187,8 @@ class Sum(Aggregate):
 
     def bind(self, types: Sequence[str], where: str, *, retracts: bool = False) -> BoundAggregate:
         """Takes numbers."""
-        return BoundSum(_sum_type(types[0], self, where), is_counted=retracts)
+        bound = BoundSum(_sum_type(types[0], self, where), is_counted=retracts)
+        return FiniteValues(bound, is_any_nan=False) if retracts and is_float(types[0]) else bound
 
 
 class Mean(Aggregate):
@@ -180,7 +198,8 @@ class Mean(Aggregate):
         """Takes numbers."""
         found = _DECIMAL.fullmatch(types[0])
         if found is None:
-            return BoundMean(_sum_type(types[0], self, where), "double")
+            bound = BoundMean(_sum_type(types[0], self, where), "double")
+            return FiniteValues(bound, is_any_nan=False) if retracts and is_float(types[0]) else bound
         precision, scale = (_capped(int(digits) + 4) for digits in found.groups())
         return BoundMean(_sum_type(types[0], self, where), f"decimal({precision},{scale})")
 
@@ -190,6 +209,12 @@ class _ExtremeKind:
     merge: Merge
     booleans_only: bool
 
+    @property
+    def function(self) -> str:
+        if self.booleans_only:
+            return "bool_and" if self.merge is Merge.MIN else "bool_or"
+        return self.merge.value
+
 
 class Extreme(Aggregate):
     """See `min` and `max`, `bool_and` and `bool_or`."""
@@ -197,12 +222,13 @@ class Extreme(Aggregate):
     def __init__(self, argument: str, kind: _ExtremeKind, where: str | None) -> None:
         super().__init__(argument, where=where)
         self._kind = kind
+        self.function = kind.function
 
     def bind(self, types: Sequence[str], where: str, *, retracts: bool = False) -> BoundAggregate:
         """Takes what can be ordered, or only booleans."""
         if self._kind.booleans_only and types[0] != "boolean":
             raise refuse_type(where, self, types[0], "boolean")
-        if types[0] not in _ORDERED and not _DECIMAL.fullmatch(types[0]):
+        if not has_order(types[0]):
             raise refuse_type(where, self, types[0], "a type with an order")
         return BoundExtreme(types[0], self._kind.merge)
 
@@ -244,6 +270,21 @@ def bool_and(argument: str, *, where: str | None = None) -> Aggregate:
 def bool_or(argument: str, *, where: str | None = None) -> Aggregate:
     """Whether an expression is true for any row. Nulls are ignored."""
     return Extreme(argument, _ExtremeKind(Merge.MAX, booleans_only=True), where)
+
+
+def has_order(type_: str) -> bool:
+    """Whether values of a type can be sorted."""
+    return type_ in _ORDERED or _DECIMAL.fullmatch(type_) is not None
+
+
+def is_float(type_: str) -> bool:
+    """Whether a type has NaN."""
+    return type_ in _FLOATS
+
+
+def is_number(type_: str) -> bool:
+    """Whether values of a type can be added."""
+    return type_ in _INTEGERS or type_ in _FLOATS or _DECIMAL.fullmatch(type_) is not None
 
 
 def _sum_type(type_: str, aggregate: Aggregate, where: str) -> str:

@@ -6,24 +6,36 @@ aggregation, the others in rows that are arranged by group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakestate.errors import InvalidInputError, OperatorError
-from lakestate.operators.aggregates.aggregate import Accumulator, BoundAggregate, Merge
+from lakestate.operators.aggregates.aggregate import Accumulator, Aggregate, BoundAggregate, Merge
 from lakestate.protocol.metadata import Column
 from lakestate.tables.arrow.schema import arrow_type
 
 ONE = "1"
 """The argument of a count of rows, which is no column."""
+TRUE = "true"
+"""The argument for rows that all count, which is no column either."""
 
 _ROW = "__row"
 _INT64_MAX = 2**63 - 1
+_Own: TypeAlias = "Callable[[pa.Array, np.ndarray], dict[str, pa.Array]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of an aggregate as it was written, without the filter, and its type."""
+
+    expression: str
+    type: str
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,29 @@ class AggregatePlan:
     """Aggregates by the names of their results, over arguments of known types."""
 
     aggregates: Mapping[str, BoundAggregate]
+    arguments: Mapping[str, tuple[Argument, ...]] = field(default_factory=dict)
+    """What each is computed from. Aggregates over the same arguments can share what they keep."""
+
+    @classmethod
+    def bind(
+        cls,
+        aggregates: Mapping[str, Aggregate],
+        types: Mapping[str, Sequence[str]],
+        where: str,
+        *,
+        time: str | None = None,
+        retracts: bool = False,
+    ) -> AggregatePlan:
+        """The plan of aggregates over arguments of these types. `time` is the event time of rows."""
+        bound, arguments = {}, {}
+        for name, aggregate in aggregates.items():
+            shown = f"{where}, {name}" if where else name
+            bound[name] = aggregate.bind(types[name], shown, retracts=retracts)
+            written = aggregate.all_arguments(time, shown)
+            arguments[name] = tuple(
+                Argument(text.strip(), type_) for text, type_ in zip(written, types[name], strict=False)
+            )
+        return cls(bound, arguments)
 
     @cached_property
     def accumulators(self) -> dict[str, Accumulator]:
@@ -66,38 +101,77 @@ class AggregatePlan:
         """The columns of state as Arrow has them."""
         return pa.schema([(column.name, arrow_type(column.type)) for column in self.state])
 
+    @cached_property
+    def _own(self) -> dict[str, BoundAggregate]:
+        """The aggregates that merge themselves."""
+        return {name: each for name, each in self.aggregates.items() if _merges_itself(each)}
+
+    @property
+    def _own_columns(self) -> list[str]:
+        return [column for name in self._own for column in self.columns_of(name)]
+
+    def subset(self, names: Collection[str]) -> AggregatePlan:
+        """Some of the aggregates."""
+        return AggregatePlan(
+            {name: each for name, each in self.aggregates.items() if name in names}, self.arguments
+        )
+
     def create(self, rows: pa.Table, arguments: Mapping[str, Sequence[str]]) -> pa.Table:
         """The accumulators of single rows. `arguments` names the columns that each aggregate takes."""
         columns: list[pa.Array] = []
         for name, aggregate in self.aggregates.items():
-            taken = [_argument(rows, column) for column in arguments[name]]
+            taken = [argument_column(rows, column) for column in arguments[name]]
             columns += aggregate.create(taken)
         return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def combine(self, rows: pa.Table, by: Sequence[str], arguments: Mapping[str, Sequence[str]]) -> pa.Table:
+        """The accumulators of the rows of each group, from the columns that each aggregate takes."""
+        if not rows.num_rows:
+            return pa.schema([*map(rows.schema.field, by), *self.schema]).empty_table()
+        columns = {name: rows[name] for name in by}
+        for name, aggregate in self.aggregates.items():
+            if not _merges_itself(aggregate):
+                created = aggregate.create([argument_column(rows, column) for column in arguments[name]])
+                columns |= dict(zip(self.columns_of(name), created, strict=True))
+
+        def create_own(order: pa.Array, offsets: np.ndarray) -> dict[str, pa.Array]:
+            found: dict[str, pa.Array] = {}
+            for name, aggregate in self._own.items():
+                taken = [argument_column(rows, column).take(order) for column in arguments[name]]
+                created = aggregate.create_groups(taken, offsets)
+                found |= dict(zip(self.columns_of(name), created, strict=True))
+            return found
+
+        return self._group(pa.table(columns), by, create_own)
 
     def merge(self, rows: pa.Table, by: Sequence[str]) -> pa.Table:
         """Merge the accumulators of rows with the same columns `by`. The groups are in no order."""
         if not rows.num_rows:
             return rows
+
+        def merge_own(order: pa.Array, offsets: np.ndarray) -> dict[str, pa.Array]:
+            return self._merge_own(rows.select(self._own_columns).take(order), offsets)
+
+        return self._group(rows, by, merge_own)
+
+    def _group(self, rows: pa.Table, by: Sequence[str], own: _Own) -> pa.Table:
+        """Groups of rows: what Arrow can merge from `rows`, the rest from rows in the order of groups."""
         with_arrow = [name for name, each in self.accumulators.items() if each.merge is not Merge.OWN]
         wanted = [(name, self.accumulators[name].merge.value, _OPTIONS) for name in with_arrow]
-        needs_rows = len(with_arrow) < len(self.accumulators)
-        grouped = rows
-        if needs_rows:
-            grouped = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+        grouped = rows.select([*by, *with_arrow])
+        if self._own:
+            grouped = grouped.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
             wanted.append((_ROW, "list", None))
-        self._check_sums(rows, with_arrow)
+        self._check_sums(grouped, with_arrow)
         found = grouped.group_by(list(by), use_threads=False).aggregate(wanted)
         columns = {name: found[name] for name in by}
         for name in with_arrow:
             columns[name] = found[f"{name}_{self.accumulators[name].merge.value}"]
-        if needs_rows:
+        if self._own:
             lists = _whole(found[f"{_ROW}_list"])
-            arranged = rows.take(lists.values)
-            columns |= self._merge_own(arranged, lists.offsets.to_numpy())
-        order = [*by, *self.accumulators]
-        return pa.table({name: columns[name] for name in order}).cast(
-            pa.schema([rows.schema.field(name) for name in order])
-        )
+            columns |= own(lists.values, lists.offsets.to_numpy())
+        schema = pa.schema([*map(rows.schema.field, by), *self.schema])
+        return pa.table({name: columns[name] for name in schema.names}).cast(schema)
 
     def merge_aligned(self, before: pa.Table, rows: pa.Table) -> pa.Table:
         """Merge two tables row by row. Where there is nothing before, all its columns are null."""
@@ -108,7 +182,7 @@ class AggregatePlan:
         if len(columns) < len(self.accumulators):
             count = rows.num_rows
             pairs = np.arange(2 * count).reshape(2, count).T.ravel()
-            both = pa.concat_tables([before.select(self.schema.names), rows.select(self.schema.names)])
+            both = pa.concat_tables([before.select(self._own_columns), rows.select(self._own_columns)])
             columns |= self._merge_own(both.take(pa.array(pairs)), np.arange(0, 2 * count + 1, 2))
         return pa.Table.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
@@ -123,18 +197,16 @@ class AggregatePlan:
         """Accumulators that take back what these have counted."""
         for name, aggregate in self.aggregates.items():
             negated = aggregate.negate([_whole(rows[column]) for column in self.columns_of(name)])
-            assert negated is not None, "refused when the pipeline is built"
             for column, values in zip(self.columns_of(name), negated, strict=True):
                 rows = rows.set_column(rows.schema.get_field_index(column), column, values)
         return rows
 
     def _merge_own(self, arranged: pa.Table, offsets: np.ndarray) -> dict[str, pa.Array]:
         found: dict[str, pa.Array] = {}
-        for name, aggregate in self.aggregates.items():
-            if any(each.merge is Merge.OWN for each in aggregate.accumulators):
-                columns = self.columns_of(name)
-                merged = aggregate.merge([_whole(arranged[column]) for column in columns], offsets)
-                found |= dict(zip(columns, merged, strict=True))
+        for name, aggregate in self._own.items():
+            columns = self.columns_of(name)
+            merged = aggregate.merge([_whole(arranged[column]) for column in columns], offsets)
+            found |= dict(zip(columns, merged, strict=True))
         return found
 
     def _check_sums(self, rows: pa.Table, names: Sequence[str]) -> None:
@@ -147,6 +219,10 @@ class AggregatePlan:
             largest = max(abs(span["min"].as_py() or 0), abs(span["max"].as_py() or 0))
             if largest * rows.num_rows > _INT64_MAX:
                 _check_sum(rows[name], name)
+
+
+def _merges_itself(aggregate: BoundAggregate) -> bool:
+    return any(each.merge is Merge.OWN for each in aggregate.accumulators)
 
 
 _OPTIONS = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
@@ -192,8 +268,11 @@ def _overflow(name: str) -> OperatorError:
     )
 
 
-def _argument(rows: pa.Table, column: str) -> pa.Array:
-    return pa.array(np.ones(rows.num_rows, dtype=np.int32)) if column == ONE else _whole(rows[column])
+def argument_column(rows: pa.Table, column: str) -> pa.Array:
+    """A column that an aggregate takes."""
+    if column in (ONE, TRUE):
+        return pa.array(np.ones(rows.num_rows, dtype=np.int32 if column == ONE else bool))
+    return _whole(rows[column])
 
 
 def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -216,6 +295,8 @@ def changed_rows(plan: AggregatePlan, before: pa.Table, after: pa.Table) -> pa.A
 def _equal(one: pa.Array, other: pa.Array) -> pa.Array:
     if pa.types.is_nested(one.type):
         return pa.array(list(_nested_equal(one, other)))
+    if pa.types.is_floating(one.type):
+        return pc.or_(pc.equal(one, other), pc.and_(pc.is_nan(one), pc.is_nan(other)))
     return pc.equal(one, other)
 
 

@@ -172,14 +172,19 @@ class KeyedStream(Stream):
             self._building, self._building.graph.add(ConnectNode(self._node, right._node))
         )
 
-    def aggregate(self, operator_id: str, *, emit: Emit | str = "updates", **aggregates: Aggregate) -> Stream:
+    def aggregate(
+        self, operator_id: str, *, emit: Emit | str | None = None, **aggregates: Aggregate
+    ) -> Stream:
         """Aggregate all rows of a key so far, and yield what changed in every epoch.
 
-        `emit="updates"` yields the current results of keys with new rows, `"changes"` the results
-        before and after, with the column `_change`.
+        `emit="updates"`, the default, yields the current results of keys with new rows, `"changes"` the
+        results before and after, with the column `_change`. Over a stream of changes, rows that they take
+        back no longer count, and results are changes too.
         """
-        require_kind(self._kind, (RowKind.APPEND,), f"aggregate {operator_id}")
-        node, emitted = add_running_aggregate(self._building, self._node, operator_id, aggregates, emit)
+        require_kind(self._kind, (RowKind.APPEND, RowKind.CHANGES), f"aggregate {operator_id}")
+        node, emitted = add_running_aggregate(
+            self._building, self._node, operator_id, aggregates, emit, self._kind
+        )
         key = self._building.schemas.key(self._node)
         return Stream(self._building, node, StreamKind(emitted.kind, key))
 
