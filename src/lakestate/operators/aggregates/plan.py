@@ -116,14 +116,6 @@ class AggregatePlan:
             {name: each for name, each in self.aggregates.items() if name in names}, self.arguments
         )
 
-    def create(self, rows: pa.Table, arguments: Mapping[str, Sequence[str]]) -> pa.Table:
-        """The accumulators of single rows. `arguments` names the columns that each aggregate takes."""
-        columns: list[pa.Array] = []
-        for name, aggregate in self.aggregates.items():
-            taken = [argument_column(rows, column) for column in arguments[name]]
-            columns += aggregate.create(taken)
-        return pa.Table.from_arrays(columns, schema=self.schema)
-
     def combine(self, rows: pa.Table, by: Sequence[str], arguments: Mapping[str, Sequence[str]]) -> pa.Table:
         """The accumulators of the rows of each group, from the columns that each aggregate takes."""
         if not rows.num_rows:

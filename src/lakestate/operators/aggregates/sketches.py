@@ -145,7 +145,7 @@ class BoundApproxQuantiles(BoundSketch):
         found = self._parse(sketch)
         if found.is_empty():
             return None
-        ends = {0: found.get_min_value(), 1: found.get_max_value()}
+        ends: dict[float, float] = {0: found.get_min_value(), 1: found.get_max_value()}
         quantiles = found.get_quantiles(list(self.ranks), True)
         return [ends.get(rank, value) for rank, value in zip(self.ranks, quantiles, strict=True)]
 

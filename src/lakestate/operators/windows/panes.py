@@ -88,7 +88,7 @@ class PaneOperator(Operator):
         known = {column.name: column.type for column in columns_of(declared, what="row")}
         if time not in known and window.time == "event":
             raise InvalidInputError("a window needs the time of rows", found=declared, expected=time)
-        plan, arguments = bind_to_columns(aggregates, known)
+        plan, arguments = bind_to_columns(aggregates, known, time=time if time in known else None)
         return cls(
             named,
             window,
@@ -116,10 +116,7 @@ class PaneOperator(Operator):
         rows = self._with_panes(pa.Table.from_batches(self._rows), ctx)
         self._rows = []
         if self._arguments is not None:
-            created = self._plan.create(rows, self._arguments)
-            keys = rows.select(by)
-            rows = pa.table([*keys.columns, *created.columns], names=[*by, *created.column_names])
-            rows = self._plan.merge(rows, by)
+            rows = self._plan.combine(rows, by, self._arguments)
         return self._without_late(rows, ctx)
 
     def _with_panes(self, rows: pa.Table, ctx: OperatorContext) -> pa.Table:

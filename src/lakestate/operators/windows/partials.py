@@ -32,8 +32,7 @@ class PanePartials:
         """Merge batch by batch, so that a part of any size fits into memory."""
         merged: pa.Table | None = None
         for batch in batches:
-            rows = pa.Table.from_batches([batch])
-            created = self.plan.create(rows, self.arguments).append_column(PANE, rows[PANE])
+            created = self.plan.combine(pa.Table.from_batches([batch]), [PANE], self.arguments)
             parts = [created] if merged is None else [merged.select(created.column_names), created]
             merged = self.plan.merge(pa.concat_tables(parts), [PANE])
         if merged is not None and merged.num_rows:

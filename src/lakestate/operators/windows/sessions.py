@@ -156,7 +156,7 @@ class SessionAggregate(Operator):
     ) -> Any:
         """The operator over rows with these key and other columns, for tests without Spark."""
         known = {column.name: column.type for column in columns_of(f"{key}, {columns}", what="row")}
-        plan, arguments = bind_to_columns(aggregates, known)
+        plan, arguments = bind_to_columns(aggregates, known, time=time)
         return cls(
             columns_of(key, what="key"),
             window,
@@ -210,14 +210,14 @@ class SessionAggregate(Operator):
         stored = stored.filter(pa.array(is_part))
         of = numbers[places[: len(before)][is_part]]
         spans = spans.take(np.flatnonzero(has_rows))
-        created = self._plan.create(rows, self._arguments)
-        after = self._merge(stored, of, created, numbers[places[len(before) :]])
+        of_rows = pa.array(numbers[places[len(before) :]])
+        created = self._plan.combine(rows.append_column(_SESSION, of_rows), [_SESSION], self._arguments)
+        after = self._merge(stored.append_column(_SESSION, pa.array(of)), created)
         return GrownSessions(keys.take(pa.array(spans.ids)), spans, after, stored, of)
 
-    def _merge(self, stored: pa.Table, of: np.ndarray, created: pa.Table, of_rows: np.ndarray) -> pa.Table:
+    def _merge(self, stored: pa.Table, created: pa.Table) -> pa.Table:
         """The accumulators of all sessions, in their order."""
-        both = pa.concat_tables([stored.select(self._plan.schema.names), created])
-        both = both.append_column(_SESSION, pa.array(np.concatenate([of, of_rows])))
+        both = pa.concat_tables([stored.select(created.column_names), created])
         merged = self._plan.merge(both, [_SESSION])
         order = np.argsort(merged[_SESSION].to_numpy())
         return merged.drop_columns(_SESSION).take(pa.array(order))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.repository import ROOT
 from tests.support.spark.pipelines import (
     EVENTS_DDL,
     events,
@@ -196,6 +198,17 @@ def test_a_mean_over_a_maximum_that_still_rises_takes_back_what_it_counted(
     }.items():
         expected = spark.sql(f"SELECT user, {sql} FROM {inner} GROUP BY ALL").toArrow().to_pylist()
         assert left_by_changes(tmp_path / name) == sorted(expected, key=str)
+
+
+def test_the_example_of_the_page_prints_what_the_page_says_again_and_again(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs/operators/aggregate.md").read_text()
+    program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0].replace("/data/", f"{tmp_path}/")
+    printed = re.findall(r"```text\n(.*?)```", page, re.DOTALL)[0]
+    for _ in range(2):
+        exec(program, {})
+        assert capsys.readouterr().out == printed
 
 
 def left_by_changes(folder: Path) -> list[dict[str, Any]]:
