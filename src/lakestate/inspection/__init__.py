@@ -4,6 +4,7 @@
 stands beside `verification/`, and neither knows the other. Other layers use the names below.
 """
 
+from lakestate.inspection.changes import KeyVersion, StateChanges, TableHistory
 from lakestate.inspection.checkpoint import Checkpoint, JobInfo, open  # noqa: A004
 from lakestate.inspection.epoch_info import EpochInfo
 from lakestate.inspection.epoch_state import EpochState, OperatorInfo
@@ -20,10 +21,13 @@ __all__ = [
     "EpochState",
     "JobInfo",
     "JobState",
+    "KeyVersion",
     "Listing",
     "OperatorInfo",
+    "StateChanges",
     "StateSource",
     "StateTable",
+    "TableHistory",
     "TableInfo",
     "Where",
     "open",

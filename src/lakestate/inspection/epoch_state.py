@@ -59,7 +59,17 @@ class EpochState:
 
     def table(self, operator: str, table: str | Table) -> StateTable:
         """A table by its name, or by its declaration if the epoch holds rows of several state versions."""
-        return StateTable(StateSource.find(self._backend, self._objects, self.manifest, operator, table))
+        return StateTable(self.source(operator, table))
+
+    def source(self, operator: str, table: str | Table) -> StateSource:
+        """The files of a table, for what compares epochs."""
+        return StateSource.find(self._backend, self._objects, self.manifest, operator, table)
+
+    def has_table(self, operator: str, table: str) -> bool:
+        """Whether the epoch has the table."""
+        entry = self.manifest.operator(operator)
+        stored = () if entry is None else self._objects.read_subtasks(entry.subtasks)
+        return table in newest_configs(stored)
 
     def _tables_of(self, entry: OperatorEntry) -> Sequence[TableInfo]:
         stored = self._objects.read_subtasks(entry.subtasks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.inspection.changes.history import TableHistory
 from lakestate.inspection.epoch_info import EpochInfo, list_epochs, open_epochs
 from lakestate.inspection.epoch_state import EpochState
 from lakestate.inspection.job_names import job_not_found, nearest_hint
@@ -17,6 +18,7 @@ from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.records import EpochRecord
 from lakestate.protocol.values import Epoch
 from lakestate.storage.parallel import map_in_parallel
+from lakestate.tables.contract import Table
 
 NEWEST = "newest"
 
@@ -61,6 +63,17 @@ class JobState:
         `newest`, digits, a time as ISO 8601 writes it, or the name of a tag.
         """
         return EpochState(self._backend, self._objects, self._manifest(which))
+
+    def table(self, operator: str, table: str | Table) -> TableHistory:
+        """A table over all epochs: what changed between two of them, and what a key had in each.
+
+        Pass the declaration instead of the name if epochs hold rows of several state versions.
+        """
+        return TableHistory(self, operator, table)
+
+    def open_epochs(self) -> list[Epoch]:
+        """The numbers of all epochs that can be opened, oldest first."""
+        return open_epochs(self._objects)[0]
 
     def _manifest(self, which: EpochLike) -> Manifest:
         try:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.names import did_you_mean
+from lakestate.tables.arrow.exact_values import exact_array
 from lakestate.tables.arrow.wide_text import one_array
 from lakestate.tables.hashing.routing import routing_keys
 from lakestate.tables.runs.key_equality import comparable_bits, same_keys
@@ -248,11 +249,11 @@ def _array(values: Any, column: pa.Field, table: str) -> pa.Array:
             return whole.cast(column.type)
         if pa.types.is_nested(column.type):
             raise TypeError(f"{column.type} has no plain values")
-        return pa.array(list(values), column.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
+    except (pa.ArrowException, TypeError) as cause:
         raise InvalidInputError(
             f"a value does not fit column {column.name} of table {table}",
             found=repr(values)[:80],
             expected=str(column.type),
             action=str(cause).splitlines()[0],
         ) from cause
+    return exact_array(list(values), column.type, column.name)

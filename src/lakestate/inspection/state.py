@@ -7,6 +7,7 @@ so that what is read is what a restored operator would see.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -110,13 +111,16 @@ class StateSource:
     def batches(
         self, columns: Sequence[str] | None = None, keys: Mapping[str, pa.Array] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows with some columns; with `keys`, at least those with these values in key columns.
-
-        A file that retention deletes meanwhile is not damage.
-        """
-        try:
+        """The rows with some columns; with `keys`, at least those with these values in key columns."""
+        with self.guard():
             for reader in self._readers(columns, keys):
                 yield from reader
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Tell a file that retention has deleted meanwhile from damage."""
+        try:
+            yield
         except CorruptionError:
             open_epoch(self.backend.objects(self.manifest.job_id), self.manifest.epoch)
             raise
@@ -127,7 +131,7 @@ class StateSource:
         routing = None if keys is None else self.table.routing_keys_of(keys)
         wanted = None if routing is None else np.unique(routing)
         for metadata, files in self.parts:
-            context = self._context(metadata)
+            context = self.context(metadata)
             if wanted is not None and narrow_range(metadata.key_range, wanted) is None:
                 continue
             if columns is None:
@@ -135,7 +139,7 @@ class StateSource:
             else:
                 yield self.table.stored_columns(files, context, columns, wanted)
 
-    def _context(self, metadata: SubtaskMetadata) -> TableContext:
+    def context(self, metadata: SubtaskMetadata) -> TableContext:
         """Time as it was at the end of the epoch, so that reading it again gives the same rows."""
         task = TaskInfo(
             metadata.job_id,

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakestate.errors import MissingExtraError
+from lakestate.errors import InvalidInputError
 from lakestate.inspection.listing import cell_text, html_table, row_items
-from lakestate.inspection.row_filter import Keys, RowFilter, Where, key_filter, parse_where, require_columns
+from lakestate.inspection.row_filter import Keys, RowFilter, Where, key_filter, require_columns
+from lakestate.inspection.row_source import RowSource
 from lakestate.inspection.state import StateSource
 from lakestate.protocol.metadata import TableConfig, TableFiles
 from lakestate.protocol.values import Epoch
 
 if TYPE_CHECKING:
-    import duckdb
-    import pandas as pd
-    import polars as pl
+    pass
 
 ROWS_SHOWN = 10
 
@@ -71,7 +69,7 @@ class TableInfo:
         )
 
 
-class StateTable:
+class StateTable(RowSource):
     """A state table in one epoch, whose rows can be read any number of times.
 
     Overwritten, removed and expired rows are resolved: what is read is what a restored operator would see
@@ -139,42 +137,6 @@ class StateTable:
         """The columns of the rows: keys, then values."""
         return self._source.schema
 
-    def reader(
-        self, where: Where | None = None, columns: Sequence[str] | None = None
-    ) -> pa.RecordBatchReader:
-        """The rows, a batch at a time. Memory follows the size of row groups, not of the state."""
-        return self._read(parse_where(where, self.schema, self.name), columns)
-
-    def to_arrow(self, where: Where | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows as an Arrow table."""
-        return self.reader(where, columns).read_all()
-
-    def to_pandas(self, where: Where | None = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """The rows as a pandas DataFrame."""
-        _require_library("pandas")
-        return self.to_arrow(where, columns).to_pandas()
-
-    def to_polars(self, where: Where | None = None, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """The rows as a Polars DataFrame."""
-        frame: pl.DataFrame = _require_library("polars").DataFrame(self.to_arrow(where, columns))
-        return frame
-
-    def to_duckdb(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        name: str | None = None,
-        where: Where | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> duckdb.DuckDBPyRelation:
-        """Make the rows a view of a DuckDB connection, under the name of the table or another one.
-
-        Each query streams the rows again, with bounded memory. DuckDB does not push filters down: pass
-        them in `where`.
-        """
-        view = name or self.name
-        connection.register(view, _Selection(self, parse_where(where, self.schema, self.name), columns))
-        return connection.table(f'"{view}"')
-
     def get(self, keys: Keys, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of some keys. A key without a row is not in the result.
 
@@ -184,13 +146,23 @@ class StateTable:
         """
         return self._read(key_filter(keys, self.schema, self.key_columns, self.name), columns).read_all()
 
+    def filter_of_one(self, key: Keys) -> RowFilter:
+        """The filter for one whole key. Raises InvalidInputError for a part of one, or for several."""
+        found = key_filter(key, self.schema, self.key_columns, self.name)
+        given = {} if found.keys is None else found.keys
+        if set(given) != set(self.key_columns) or any(len(values) != 1 for values in given.values()):
+            raise InvalidInputError(
+                "not one key",
+                object_name=f"table {self.name}",
+                found=repr(key)[:80],
+                expected=f"one value for each of {', '.join(self.key_columns)}",
+            )
+        return found
+
     def count(self, where: Where | None = None) -> int:
         """The number of rows. Of large files, only the keys are fetched."""
         rows = self.reader(where, self.key_columns)
         return sum(batch.num_rows for batch in rows)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.reader().__arrow_c_stream__(requested_schema)
 
     def _read(self, rows: RowFilter, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         names = self.schema.names if columns is None else require_columns(columns, self.schema, self.name)
@@ -209,26 +181,3 @@ class StateTable:
             if not count:
                 break
         return pa.Table.from_batches(taken, self.schema)
-
-
-@dataclass(frozen=True, slots=True)
-class _Selection:
-    """Some rows of a table, as a stream that can be read any number of times."""
-
-    table: StateTable
-    rows: RowFilter
-    columns: Sequence[str] | None
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.table._read(self.rows, self.columns).__arrow_c_stream__(requested_schema)
-
-
-def _require_library(name: str) -> ModuleType | Any:
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as missing:
-        raise MissingExtraError(
-            f"this needs {name}", action=f"install it with: pip install {name}"
-        ) from missing

@@ -145,6 +145,7 @@ class Table(metaclass=LifecycleMeta):
             "compact_data",
             "compatibility_with",
             "epoch_checkpointer",
+            "expired_before_us",
             "files_to_keep",
             "forget_files",
             "from_config",
@@ -250,6 +251,10 @@ class Table(metaclass=LifecycleMeta):
 
         None if these columns do not decide, or if rows are not stored by routing key, the default.
         """
+        return None
+
+    def expired_before_us(self, files: TableFiles, context: TableContext) -> int | None:
+        """The time before which rows of these files have expired; None if rows do not expire, the default."""
         return None
 
     @abstractmethod

@@ -287,8 +287,9 @@ def test_rows_with_null_keys_are_found(jobs: list[TableJob]) -> None:
     ("ask", "told"),
     [
         (lambda t: t.to_arrow({"kk": 1}), "no such column: kk; found k, n, text; .*did you mean k"),
-        (lambda t: t.to_arrow({"k": "one"}), "a value does not fit column k .*expected int64"),
-        (lambda t: t.to_arrow({"k": 2**70}), "a value does not fit column k"),
+        (lambda t: t.to_arrow({"k": "one"}), "a value does not fit its column: k; .*expected int64"),
+        (lambda t: t.to_arrow({"k": 2**70}), "a value does not fit its column: k"),
+        (lambda t: t.to_arrow({"k": 1.5}), "a value does not fit its column: k; found 1.5"),
         (lambda t: t.to_arrow(pc.field("z") > 1), "cannot be filtered so"),
         (lambda t: t.to_arrow("k = 1"), "not a filter"),
         (lambda t: t.to_arrow(columns=["z"]), "no such column: z"),
@@ -296,7 +297,7 @@ def test_rows_with_null_keys_are_found(jobs: list[TableJob]) -> None:
         (lambda t: t.get({"n": 1}), "no such key column: n"),
         (lambda t: t.get([{"k": 1}, 7]), "not a key of table wide"),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_a_filter_that_cannot_be_meant_is_refused(
     jobs: list[TableJob], ask: Callable[[StateTable], object], told: str

@@ -141,3 +141,15 @@ def test_the_operator_of_the_readme_counts_and_sums() -> None:
     harness = OperatorHarness(names["Totals"]())
     harness.epoch([{"user": "ada", "amount": 9.5}])
     assert harness.epoch([{"user": "ada", "amount": 0.5}]) == [{"user": "ada", "n": 2, "spend": 10.0}]
+
+
+def test_the_page_on_looking_inside_prints_what_it_shows_twice(tmp_path: Path) -> None:
+    page = (DOCS / "looking-inside.md").read_text()
+    pairs = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
+    for _ in range(2):
+        names: dict[str, Any] = {}
+        for code, shown in pairs:
+            with redirect_stdout(StringIO()) as printed:
+                exec(code.replace("/data/", f"{tmp_path}/"), names)
+            assert printed.getvalue() == shown
+    assert len(pairs) == 3

@@ -105,6 +105,10 @@ class KeyedTable(RunTable):
         """The state that these files hold."""
         return KeyedView(self.layout, files, context, self.upgrade)
 
+    def expired_before_us(self, files: TableFiles, context: TableContext) -> int | None:
+        """The time before which rows have outlived their time to live."""
+        return expired_before_us(self.config, context)
+
     def epoch_checkpointer(
         self, epoch: Epoch, previous: TableFiles, context: TableContext
     ) -> RunCheckpointer:

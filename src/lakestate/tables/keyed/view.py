@@ -21,6 +21,7 @@ from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.arrow.wide_text import combine_chunks, narrow_text
 from lakestate.tables.context import TableContext, expired_before_us
 from lakestate.tables.contract import EpochCheckpointer, View, require_checkpointer
+from lakestate.tables.keyed.newest import NewestRows, newest_rows
 from lakestate.tables.keyed.prefix import PrefixQuery
 from lakestate.tables.runs.checkpointer import RunCheckpointer
 from lakestate.tables.runs.files import Upgrade
@@ -133,6 +134,21 @@ class KeyedView(ScannedView):
         part = copy(self)
         part._stored, part._written = self._stored.clip_to(keys, columns), []
         return part
+
+    def expired_rows(self, rows: pa.Table, earlier: ScannedView) -> np.ndarray:
+        """Which rows of an earlier view, whose keys have no row now, expired.
+
+        What is stored for the key now decides. If nothing is, the time of the earlier row does.
+        """
+        cutoff = expired_before_us(self._layout.config, self._context)
+        if cutoff is None or not isinstance(earlier, KeyedView):
+            return np.zeros(rows.num_rows, dtype=bool)
+        keys = HashedKeys.of(self._layout, self._key_columns(rows, "get"))
+        now, before = self._newest_rows(keys), earlier._newest_rows(keys)
+        return np.where(now.is_stored, ~now.is_removed, before.times_us < cutoff)
+
+    def _newest_rows(self, keys: HashedKeys) -> NewestRows:
+        return newest_rows(self._runs(self._layout.for_values(())), keys)
 
     def count(self) -> int:
         """The number of keys. Reads all keys: do not call it for every batch."""

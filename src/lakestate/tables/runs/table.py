@@ -27,19 +27,27 @@ from lakestate.tables.migration.migrations import (
 )
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.file_check import check_run_file
-from lakestate.tables.runs.files import Upgrade, forget_runs
+from lakestate.tables.runs.files import Upgrade, forget_runs, open_run
 from lakestate.tables.runs.layout import Hash, RunLayout
 from lakestate.tables.runs.partial_read import key_pieces, narrow_range
+from lakestate.tables.runs.run import Run
 
 
 class ScannedView(View):
     """A view that can be read from one end to the other, also in pieces of the key space."""
 
-    _lifecycle: ClassVar[frozenset[str]] = frozenset({"stored_part"})
+    _lifecycle: ClassVar[frozenset[str]] = frozenset({"expired_rows", "stored_part"})
 
     @abstractmethod
     def scan(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows, keys then values, or those that `columns` names, some at a time."""
+
+    @abstractmethod
+    def expired_rows(self, rows: pa.Table, earlier: ScannedView) -> np.ndarray:
+        """Which of the rows that an earlier view had, and this one has not, expired. The others were deleted.
+
+        A row that was deleted after its time had passed counts as expired if nothing is stored about it.
+        """
 
     @abstractmethod
     def stored_part(self, keys: KeyRange, columns: Sequence[str] | None = None) -> ScannedView:
@@ -52,7 +60,7 @@ class ScannedView(View):
 class RunTable(Table):
     """A table of key and value columns, partitioned by key range."""
 
-    _lifecycle: ClassVar[frozenset[str]] = frozenset({"layout", "upgrade"})
+    _lifecycle: ClassVar[frozenset[str]] = frozenset({"layout", "open_file", "routing_keys_in", "upgrade"})
     _hash: Hash = staticmethod(routing_keys)
     """Tests replace it, to make keys collide."""
 
@@ -152,6 +160,15 @@ class RunTable(Table):
         if not set(routing) <= set(keys):
             return None
         return self.layout.hash([keys[name] for name in routing])
+
+    def routing_keys_in(self, files: Sequence[FileRef], context: TableContext) -> np.ndarray:
+        """The routing keys that these files have rows for, removals included, ascending, each once."""
+        found = [self.open_file(file, context).keys for file in files]
+        return np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *found]))
+
+    def open_file(self, file: FileRef, context: TableContext) -> Run:
+        """The rows of one file, with at least their keys."""
+        return open_run(file, self.layout, context, self.upgrade, ())
 
     @abstractmethod
     def open_view(self, files: TableFiles, context: TableContext) -> ScannedView:

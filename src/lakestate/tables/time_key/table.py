@@ -23,11 +23,19 @@ from lakestate.tables.contract import CompactedFiles
 from lakestate.tables.migration.migrations import Migration, name_before_all
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.file_check import check_run_file
+from lakestate.tables.runs.files import open_run
 from lakestate.tables.runs.layout import REMOVED
+from lakestate.tables.runs.run import Run
 from lakestate.tables.runs.table import RunTable, check_timestamp
 from lakestate.tables.time_key.compaction import compact_time_runs
 from lakestate.tables.time_key.deletes import DeletesLayout, is_deletes
-from lakestate.tables.time_key.files import TimeKeyCheckpointer, merge_files, swap_in_live_files
+from lakestate.tables.time_key.files import (
+    TimeKeyCheckpointer,
+    later_us,
+    merge_files,
+    retained_from_us,
+    swap_in_live_files,
+)
 from lakestate.tables.time_key.view import TimeKeyView
 
 
@@ -93,6 +101,16 @@ class TimeKeyTable(RunTable):
     def open_view(self, files: TableFiles, context: TableContext) -> TimeKeyView:
         """The state that these files hold."""
         return TimeKeyView(self.layout, files, context, self.upgrade)
+
+    def expired_before_us(self, files: TableFiles, context: TableContext) -> int | None:
+        """The time before which rows have expired, by retention or because an operator said so."""
+        return later_us(retained_from_us(self.config, context), files.expired_before_us)
+
+    def open_file(self, file: FileRef, context: TableContext) -> Run:
+        """The rows of one file, or its deleted keys."""
+        if not is_deletes(file):
+            return super().open_file(file, context)
+        return open_run(file, self._deletes_layout, context, self._deletes_layout.rename_keys)
 
     def epoch_checkpointer(
         self, epoch: Epoch, previous: TableFiles, context: TableContext

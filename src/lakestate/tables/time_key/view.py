@@ -211,6 +211,10 @@ class TimeKeyView(ScannedView):
         part._stored, part._appended, part._sorted = self._stored.clip_to(keys, columns), [], []
         return part
 
+    def expired_rows(self, rows: pa.Table, earlier: ScannedView) -> np.ndarray:
+        """Which rows of an earlier view are behind the time before which rows have expired."""
+        return self._times(rows) < self._span(None, None).first_us
+
     def to_pylist(self) -> list[dict[str, Any]]:
         """All rows as dicts, keys then values. For tests and tools."""
         return [row for batch in self.scan() for row in batch.to_pylist()]
