@@ -8,7 +8,9 @@ from lakestate.operators.selection.first_rows import FirstRows, FirstRowsForEver
 from lakestate.operators.selection.newest_rows import NewestRows
 from lakestate.operators.selection.order_by import OrderBy, parse_order
 from lakestate.operators.selection.row_columns import RowColumns
+from lakestate.operators.selection.settled_rows import SettledRows
 from lakestate.operators.selection.top import Ranking, Ties, TopRows
+from lakestate.operators.selection.window_top import WindowTop
 
 __all__ = [
     "FirstRows",
@@ -17,7 +19,9 @@ __all__ = [
     "OrderBy",
     "Ranking",
     "RowColumns",
+    "SettledRows",
     "Ties",
     "TopRows",
+    "WindowTop",
     "parse_order",
 ]

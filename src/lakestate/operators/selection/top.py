@@ -85,6 +85,11 @@ class Ranked:
         """The number of each row's group, from 0."""
         return np.cumsum(self.begins_group) - 1
 
+    def take(self, chosen: Codes) -> Ranked:
+        """Some of the rows."""
+        begins = self.begins_group[chosen]
+        return Ranked(self.rows[chosen], begins, self.ranks[chosen], self.places[chosen])
+
 
 class TopRows(Operator):
     """Yields what changes among the n first rows of each key.
@@ -162,7 +167,7 @@ class TopRows(Operator):
 
     def _store(self, view: Any, both: pa.Table, merged: Ranked, stored: _Stored) -> Iterator[pa.Table]:
         changed = np.flatnonzero(stored.places_of(merged.rows) != merged.places)
-        rows = self._with_ranks(both.take(pa.array(merged.rows[changed])), merged, changed)
+        rows = with_ranks(both.take(pa.array(merged.rows[changed])), merged.take(changed), self._ranking.ties)
         view.put(rows)
         if self._emit is Emit.UPDATES:
             yield rows.select(self._yielded)
@@ -173,12 +178,6 @@ class TopRows(Operator):
         before, was = stored.at(merged.groups[changed], merged.places[changed])
         there = pa.array(np.ones(len(changed), dtype=bool))
         yield change_rows(before.select(self._yielded), rows.select(self._yielded), was, there, there)
-
-    def _with_ranks(self, rows: pa.Table, merged: Ranked, chosen: Codes) -> pa.Table:
-        for column in rank_columns(self._ranking.ties):
-            values = merged.ranks if column.name == RANK else merged.places
-            rows = rows.append_column(column.name, pa.array(values[chosen].astype(np.int32)))
-        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,3 +216,11 @@ class _Stored:
 def rank_columns(ties: Ties) -> tuple[Column, ...]:
     """The columns that are added to rows. The last one tells the rows of a group apart."""
     return (Column(RANK, "int"),) if ties is Ties.BREAK else (Column(RANK, "int"), Column(PLACE, "int"))
+
+
+def with_ranks(rows: pa.Table, ranked: Ranked, ties: Ties) -> pa.Table:
+    """Rows with the columns that are added to them."""
+    for column in rank_columns(ties):
+        values = ranked.ranks if column.name == RANK else ranked.places
+        rows = rows.append_column(column.name, pa.array(values.astype(np.int32)))
+    return rows

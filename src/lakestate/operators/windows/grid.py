@@ -90,6 +90,12 @@ class WindowGrid:
         contains = starts + self.size_us > panes[places]
         return places[contains], starts[contains]
 
+    def windows_sql(self, pane: str) -> str:
+        """The starts of all windows that contain a pane, as an array in SQL."""
+        last = _floor_sql(pane, self.hop_us)
+        hops = f"(({self.size_us - 1} - ({pane} - {last})) DIV {self.hop_us})"
+        return f"sequence({last} - {hops} * {self.hop_us}, {last}, {self.hop_us})"
+
     def closed_between(self, before_us: int | None, now_us: int | None) -> WindowRange:
         """The windows whose end is after `before_us`, and not after `now_us`; None leaves a side open.
 

@@ -9,7 +9,7 @@ from typing import Any
 from lakestate.config import duration_us
 from lakestate.errors import InvalidInputError
 from lakestate.operators.operator import Operator
-from lakestate.operators.selection import FirstRows, FirstRowsForEver, NewestRows, RowColumns
+from lakestate.operators.selection import FirstRows, FirstRowsForEver, NewestRows, RowColumns, SettledRows
 from lakestate.row_kind import CHANGE, Emit, StreamKind
 from lakestate.spark.graph.column_names import column_named, quote_name
 from lakestate.spark.graph.nodes import ApplyNode, KeyByNode
@@ -49,7 +49,7 @@ def add_deduplicate(
     within_us = _within_us(within, where)
     default = Emit.FINAL if kept is Keep.FIRST else Emit.UPDATES
     emitted = default if emit is None else Emit.of(emit, where)
-    _check_emission(kept, emitted, where)
+    _check_emission(kept, emitted, within_us, where)
     if kept is Keep.LAST and measured is TimeKind.PROCESSING:
         raise InvalidInputError(
             "which row is the last is decided by event time",
@@ -60,15 +60,30 @@ def add_deduplicate(
     if kept is Keep.LAST or (measured is TimeKind.EVENT and within_us is not None):
         building.require_time(keyed, where)
     node, columns, column = rows_with_time(building, keyed, where)
-    operator: Operator
-    if kept is Keep.LAST and column is not None:
-        operator = NewestRows(columns, time=column, within_us=within_us, emit=emitted)
-    elif measured is TimeKind.EVENT and within_us is not None and column is not None:
-        operator = FirstRows(columns, time=column, within_us=within_us)
-    else:
-        operator = FirstRowsForEver(columns, time=column, ttl_us=within_us)
+    operator = _operator(columns, column, kept, measured, within_us, emitted)
+    if isinstance(operator, SettledRows):
+        # A row comes out when the watermark has passed it by that much.
+        time_sql = building.require_time(keyed, where)
+        operator.output_time = f"{time_sql} + INTERVAL {within_us} MICROSECOND"
     key = columns.key if emitted is not Emit.FINAL else ()
     return building.graph.add(ApplyNode(node, operator_id, operator)), StreamKind(emitted.kind, key)
+
+
+def _operator(
+    columns: RowColumns,
+    time: str | None,
+    keep: Keep,
+    measured: TimeKind,
+    within_us: int | None,
+    emit: Emit,
+) -> Operator:
+    if keep is Keep.LAST and time is not None:
+        if emit is Emit.FINAL and within_us is not None:
+            return SettledRows(columns, time=time, within_us=within_us)
+        return NewestRows(columns, time=time, within_us=within_us, emit=emit)
+    if measured is TimeKind.EVENT and within_us is not None and time is not None:
+        return FirstRows(columns, time=time, within_us=within_us)
+    return FirstRowsForEver(columns, time=time, ttl_us=within_us)
 
 
 def rows_with_time(building: Building, keyed: Any, where: str) -> tuple[Any, RowColumns, str | None]:
@@ -103,7 +118,7 @@ def _within_us(within: str | timedelta | None, where: str) -> int | None:
     return duration_us(within)
 
 
-def _check_emission(keep: Keep, emit: Emit, where: str) -> None:
+def _check_emission(keep: Keep, emit: Emit, within_us: int | None, where: str) -> None:
     if keep is Keep.FIRST and emit is not Emit.FINAL:
         raise InvalidInputError(
             "the first row of a key never changes",
@@ -111,11 +126,11 @@ def _check_emission(keep: Keep, emit: Emit, where: str) -> None:
             found=f'emit="{emit.value}"',
             action='leave out emit, or pass keep="last"',
         )
-    if keep is Keep.LAST and emit is Emit.FINAL:
+    if keep is Keep.LAST and emit is Emit.FINAL and within_us is None:
         raise InvalidInputError(
-            "the last row of a key is never final",
+            "the last row of a key that is remembered for ever is never final",
             object_name=where,
-            action='pass emit="updates" or emit="changes"',
+            action='pass within="24 hours", or emit="updates" or "changes"',
         )
 
 

@@ -25,7 +25,8 @@ def add_top(
     _check_emission(rule, emitted, where)
     node, columns, ranking = rows_with_order(building, keyed, n, by, rule, where)
     operator = TopRows(columns, ranking, emit=emitted)
-    key = (*columns.key, rank_columns(rule)[-1].name)
+    # The only row of a key is replaced whatever its rank is, which is always 1.
+    key = columns.key if n == 1 and rule is Ties.BREAK else (*columns.key, rank_columns(rule)[-1].name)
     return building.graph.add(ApplyNode(node, operator_id, operator)), StreamKind(emitted.kind, key)
 
 
@@ -33,29 +34,38 @@ def rows_with_order(
     building: Building, keyed: Any, n: int, by: str, ties: Ties, where: str
 ) -> tuple[Any, RowColumns, Ranking]:
     """Keyed rows with a column for each expression of an order that is not a column already."""
-    if type(n) is not int or n < 1:
-        raise InvalidInputError(
-            "not a number of rows", object_name=where, found=repr(n), expected="1 or more"
-        )
-    columns, key = building.columns(keyed), building.schemas.key(keyed)
-    names = [column.name for column in columns]
-    for added in (CHANGE, *(column.name for column in rank_columns(ties))):
-        RowColumns(columns, key).require_free(added, where)
-    order: list[OrderBy] = []
-    expressions: dict[str, str] = {}
-    for number, each in enumerate(parse_order(by, where), start=1):
-        plain, made = column_named(each.expression, names), f"_order_{number}"
-        if plain is None:
-            RowColumns(columns, key).require_free(made, where)
-            expressions[made] = each.expression
-        order.append(each.over(made if plain is None else plain))
+    names = [column.name for column in building.columns(keyed)]
+    key = building.schemas.key(keyed)
+    order, expressions = order_columns(building, keyed, key, n, by, ties, where)
     node = keyed
     if expressions:
         selected = building.select(keyed, quoted(names) | expressions, where)
         node = building.graph.add(KeyByNode(selected, tuple(map(quote_name, key))))
     rows = RowColumns(building.columns(node), key, tuple(expressions))
     check_sortable(order, rows.schema, where)
-    return node, rows, Ranking(n, tuple(order), ties)
+    return node, rows, Ranking(n, order, ties)
+
+
+def order_columns(
+    building: Building, node: Any, key: tuple[str, ...], n: int, by: str, ties: Ties, where: str
+) -> tuple[tuple[OrderBy, ...], dict[str, str]]:
+    """An order by columns, and the expressions of those that the rows do not have."""
+    if type(n) is not int or n < 1:
+        raise InvalidInputError(
+            "not a number of rows", object_name=where, found=repr(n), expected="1 or more"
+        )
+    rows = RowColumns(building.columns(node), key)
+    for added in (CHANGE, *(column.name for column in rank_columns(ties))):
+        rows.require_free(added, where)
+    order: list[OrderBy] = []
+    expressions: dict[str, str] = {}
+    for number, each in enumerate(parse_order(by, where), start=1):
+        plain, made = column_named(each.expression, rows.output_names), f"_order_{number}"
+        if plain is None:
+            rows.require_free(made, where)
+            expressions[made] = each.expression
+        order.append(each.over(made if plain is None else plain))
+    return tuple(order), expressions
 
 
 def _check_emission(ties: Ties, emit: Emit, where: str) -> None:

@@ -14,6 +14,7 @@ from lakestate.row_kind import Emit, RowKind, StreamKind, require_kind
 from lakestate.spark.graph.nodes import ClosedRowsNode, KeyByNode
 from lakestate.spark.streams.join import JoinOptions, add_window_join
 from lakestate.spark.streams.stream import KeyedStream, Stream
+from lakestate.spark.streams.window_top import WindowTopRequest, add_window_top
 from lakestate.spark.streams.windows import WindowRequest, add_window_aggregate, closes_sql
 
 
@@ -89,6 +90,19 @@ class WindowedStream:
         return Stream(
             building, add_window_join(building, *nodes, operator_id, window, self._lateness_us, options)
         )
+
+    def top(
+        self, operator_id: str, *, n: int, by: str, ties: str = "break", emit: Emit | str = "final"
+    ) -> WindowResults:
+        """Keep the n first rows of every window, and of each key if there is one, in the order `by`.
+
+        Rows that come out have `window_start`, `window_end` and their `rank`. See `KeyedStream.top`.
+        """
+        require_kind(self._stream.kind, (RowKind.APPEND,), f"top {operator_id}")
+        request = WindowTopRequest(operator_id, self._window, self._lateness_us, n, by, ties, emit)
+        building, node = self._stream._building, self._stream._node
+        key = building.schemas.key(node) if isinstance(self._stream, KeyedStream) else ()
+        return WindowResults(self, add_window_top(building, node, key, request), StreamKind())
 
 
 class WindowResults(Stream):

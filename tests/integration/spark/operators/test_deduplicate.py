@@ -50,6 +50,29 @@ def test_the_first_and_the_last_row_of_each_key_come_out(spark: Any, tmp_path: P
     assert sorted(newest.values(), key=str) == ask_spark(spark, tmp_path, ranked.format(" DESC"))
 
 
+def test_the_last_rows_of_keys_come_out_once_and_are_on_time_for_a_window(spark: Any, tmp_path: Path) -> None:
+    for number in range(3):
+        write_input(tmp_path / "in", number, events(number, 300))
+    pipeline, source = source_of(spark, tmp_path, event_time="ts", delay="1 second")
+    last = source.key_by("user").deduplicate("last", keep="last", within="50 seconds", emit="final")
+    assert last.kind.kind is RowKind.APPEND
+    counted = (
+        last.key_by("length(user) AS size").window(ls.Tumbling("1 minute")).aggregate("ends", n=ls.count())
+    )
+    counted.sink("out", ls.ParquetSink(tmp_path / "out"))
+    run_available(pipeline, drain=True)
+    lead = "lead(ts) OVER (PARTITION BY user ORDER BY ts)"
+    expected = ask_spark(
+        spark,
+        tmp_path,
+        "SELECT size, window.start AS window_start, window.end AS window_end, count(*) AS n FROM ("
+        f"SELECT length(user) AS size, ts, {lead} AS next FROM rows) "
+        "WHERE next IS NULL OR next > ts + INTERVAL 50 SECONDS "
+        "GROUP BY size, window(ts + INTERVAL 50 SECONDS, '1 minute')",
+    )
+    assert sorted(read_output(tmp_path / "out"), key=str) == expected
+
+
 def test_what_does_not_fit_is_refused_when_the_pipeline_is_built(spark: Any, tmp_path: Path) -> None:
     write_input(tmp_path / "in", 0, events(0, 1))
     _, source = source_of(spark, tmp_path, event_time="ts")
@@ -68,6 +91,7 @@ def test_what_does_not_fit_is_refused_when_the_pipeline_is_built(spark: Any, tmp
         lambda: keyed.deduplicate(
             "d", within="1 day", keep="last", time="processing"
         ): "decided by event time",
+        lambda: keyed.deduplicate("d", within="for ever", keep="last", emit="final"): "is never final",
         lambda: untimed.deduplicate("d", within="1 day"): "deduplicate d needs event time",
         lambda: untimed.deduplicate("d", within="for ever", keep="last"): "deduplicate d needs event time",
         lambda: named.deduplicate("d", within="1 day"): "with the name of one that is added: first_seen",

@@ -17,6 +17,7 @@ from tests.support.spark.pipelines import (
 
 import lakestate as ls
 from lakestate.errors import InvalidInputError
+from lakestate.operators.windows import Session
 from lakestate.row_kind import RowKind
 
 
@@ -72,6 +73,65 @@ def test_what_does_not_fit_is_refused_when_the_pipeline_is_built(spark: Any, tmp
         lambda: ranked.top("t", n=1, by="ts"): "a column with the name of one that is added: rank",
         lambda: keyed.aggregate("a", n=ls.count()).key_by("user").top("t", n=1, by="n"): (
             "top t cannot take rows that change"
+        ),
+    }.items():
+        with pytest.raises(InvalidInputError, match=message):
+            build()
+
+
+def test_the_only_row_of_a_key_is_replaced_without_its_rank(spark: Any, tmp_path: Path) -> None:
+    write_input(tmp_path / "in", 0, events(0, 1))
+    _, keyed = keyed_source(spark, tmp_path)
+    assert keyed.top("one", n=1, by="ts").select("user", "ts").kind.key == ("user",)
+
+
+def test_the_best_rows_of_each_window_come_out_with_a_key_and_without(spark: Any, tmp_path: Path) -> None:
+    for number in range(3):
+        write_input(tmp_path / "in", number, events(number, 300, users=5))
+    pipeline, keyed = keyed_source(spark, tmp_path)
+    by = "floor(amount / 20) desc"
+    of_users = keyed.window(ls.Tumbling("40 seconds")).top("users", n=2, by=by)
+    of_all = (
+        keyed.as_log().window(ls.Hopping("40 seconds", every="15 seconds")).top("all", n=2, by=by, ties="all")
+    )
+    assert (of_users.kind.kind, of_all.kind.kind) == (RowKind.APPEND, RowKind.APPEND)
+    of_users.sink("users_out", ls.ParquetSink(tmp_path / "users"))
+    of_all.sink("all_out", ls.ParquetSink(tmp_path / "all"))
+    run_available(pipeline, drain=True)
+    spark.read.schema(EVENTS_DDL).parquet(str(tmp_path / "in")).createOrReplaceTempView("rows")
+    for name, window, rank, key in (
+        ("users", "ts, '40 seconds'", "row_number", "user, "),
+        ("all", "ts, '40 seconds', '15 seconds'", "rank", ""),
+    ):
+        windows = spark.sql(f"SELECT user, amount, ts, window({window}) AS w FROM rows")
+        times = ["w.start AS window_start", "w.end AS window_end"]
+        windows.selectExpr("user", "amount", "ts", *times).createOrReplaceTempView("windowed")
+        ties = ", user NULLS FIRST, amount, ts" if rank == "row_number" else ""
+        order = f"PARTITION BY {key}window_start ORDER BY floor(amount / 20) DESC NULLS LAST{ties}"
+        expected = spark.sql(f"SELECT *, {rank}() OVER ({order}) AS rank FROM windowed QUALIFY rank <= 2")
+        found = [{key: row[key] for key in row if key != "place"} for row in read_output(tmp_path / name)]
+        assert sorted(found, key=str) == sorted(expected.toArrow().to_pylist(), key=str)
+
+
+def test_windows_that_do_not_fit_are_refused_when_the_pipeline_is_built(spark: Any, tmp_path: Path) -> None:
+    write_input(tmp_path / "in", 0, events(0, 1))
+    _, keyed = keyed_source(spark, tmp_path)
+    minute = ls.Tumbling("1 minute")
+    counted = keyed.window(minute).aggregate("a", n=ls.count())
+    named = keyed.as_log().select("ts", "amount AS window_end")
+    untimed = keyed.as_log().select("user", "amount")
+    for build, message in {
+        lambda: keyed.window(Session("1 minute")).top("t", n=1, by="ts"): "a top-N takes windows of one size",
+        lambda: keyed.window(ls.Tumbling("1 minute", time="processing")).top(
+            "t", n=1, by="ts"
+        ): "in event time",
+        lambda: keyed.window(minute).top("t", n=1, by="ts", emit="updates"): "yielded once, when it closes",
+        lambda: keyed.window(minute).top("t", n=0, by="ts"): "not a number of rows",
+        lambda: keyed.window(minute).top("t", n=1, by="amonut"): "names a column that the rows do not have",
+        lambda: untimed.window(minute).top("t", n=1, by="amount"): "a window of top t needs event time",
+        lambda: named.window(minute).top("t", n=1, by="ts"): "a window has a column of this name itself",
+        lambda: counted.window(ls.Hopping("1 minute", every="1 second")).top("t", n=1, by="n"): (
+            "a window has a column of this name itself"
         ),
     }.items():
         with pytest.raises(InvalidInputError, match=message):

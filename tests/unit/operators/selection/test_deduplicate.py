@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakestate.errors import InvalidInputError, LakestateError
-from lakestate.operators.selection import FirstRows, FirstRowsForEver, NewestRows
+from lakestate.operators.selection import FirstRows, FirstRowsForEver, NewestRows, SettledRows
 from lakestate.operators.selection.first_rows import first_of_each
 from lakestate.testing import OperatorHarness
 
@@ -142,3 +142,35 @@ def test_many_rows_of_a_key_are_chosen_in_steps() -> None:
     groups = np.zeros(100_000, dtype=np.int64)
     assert first_of_each(groups, times, 9).tolist() == list(range(0, 100_000, 10))
     assert first_of_each(groups[:5], np.full(5, 2**63 - 1), 9).tolist() == [0]
+
+
+def settled() -> OperatorHarness:
+    operator = SettledRows.over("id string", "ts timestamp, n int", time="ts", within="50 seconds")
+    return OperatorHarness(operator, parallelism=2)
+
+
+def test_a_row_is_followed_by_one_that_others_of_its_epoch_follow() -> None:
+    harness = settled()
+    harness.epoch(rows(("a", 70, 0)))
+    harness.epoch(rows(("a", 110, 1), ("a", 150, 2)), watermark=at(100))
+    # 110 is not the last of its epoch, and still follows 70.
+    assert numbers(harness.epoch(watermark=at(201))) == [2]
+    assert harness.rows("pending") == []
+
+
+def test_a_row_inside_of_a_chain_does_not_hide_where_the_chain_begins() -> None:
+    harness = settled()
+    harness.epoch(rows(("a", 50, 0), ("a", 90, 1), ("a", 130, 2), ("a", 170, 3)))
+    harness.epoch(rows(("a", 120, 4)))
+    harness.epoch(rows(("a", 5, 5), ("b", 5, 6)))
+    assert numbers(harness.epoch(watermark=at(56))) == [6]
+    assert numbers(harness.drain()) == [3]
+    assert harness.rows("pending") == []
+
+
+def test_a_row_after_the_end_of_the_time_does_not_follow() -> None:
+    harness = settled()
+    harness.epoch(rows(("a", 0, 0), ("a", 50, 1), ("a", 100.000001, 2)), watermark=at(0))
+    assert numbers(harness.epoch(watermark=at(100))) == []
+    assert numbers(harness.epoch(rows(("a", 99, 3)), watermark=at(100.000001))) == [1]
+    assert numbers(harness.drain()) == [2]

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
-from lakestate.operators.selection import FirstRows, FirstRowsForEver, NewestRows, TopRows
+import lakestate as ls
+from lakestate.operators.selection import (
+    FirstRows,
+    FirstRowsForEver,
+    NewestRows,
+    SettledRows,
+    TopRows,
+    WindowTop,
+)
 from lakestate.row_kind import AFTER, CHANGE, INSERT
 from lakestate.testing import OperatorHarness
 
@@ -41,9 +50,10 @@ class Epochs:
     before come only with `late`.
     """
 
-    def __init__(self, seed: int, operator: Any, *, late: bool = False) -> None:
+    def __init__(self, seed: int, operator: Any, *, late: bool = False, pane_us: int = 0) -> None:
         self.choose = random.Random(seed)
         self.harness = OperatorHarness(operator, parallelism=2)
+        self.pane_us = pane_us
         self.inputs: list[list[Row]] = []
         self.outputs: list[list[Row]] = []
         previous = -1000
@@ -52,7 +62,7 @@ class Epochs:
             rows = [self.row(number, first) for _ in range(self.choose.choice([0, 1, 8, 40]))]
             self.interrupt(rows)
             watermark = number * 100 - 50
-            shuffled = pa.Table.from_pylist(self.choose.sample(rows, len(rows)), SCHEMA)
+            shuffled = with_panes(self.choose.sample(rows, len(rows)), pane_us)
             self.inputs.append(rows)
             self.outputs.append(self.harness.epoch(shuffled, watermark=watermark))
             previous = watermark
@@ -72,7 +82,7 @@ class Epochs:
     def interrupt(self, rows: list[Row]) -> None:
         match self.choose.randrange(6):
             case 0:
-                self.harness.crash(pa.Table.from_pylist(rows[:3], SCHEMA))
+                self.harness.crash(with_panes(rows[:3], self.pane_us))
             case 1:
                 self.harness.rescale(self.choose.randrange(1, 5))
             case 2:
@@ -85,6 +95,16 @@ class Epochs:
     def ask(self, sql: str) -> list[Row]:
         """The answer of DuckDB over all rows."""
         return ask([row for rows in self.inputs for row in rows], sql)
+
+
+def with_panes(rows: list[Row], pane_us: int) -> pa.Table:
+    """Rows, with the start of their pane if the operator needs it."""
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    if not pane_us:
+        return table
+    return table.append_column(
+        "_pane", pa.array([row["ts"] // pane_us * pane_us for row in rows], pa.int64())
+    )
 
 
 def ask(rows: list[Row], sql: str) -> list[Row]:
@@ -164,6 +184,20 @@ def test_changes_of_newest_rows_take_back_what_they_replace(seed: int) -> None:
     assert apply_changes(epochs.output) == texts(epochs.ask(NEWEST))
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("within_us", [0, 7, WITHIN_US, 250])
+def test_the_last_row_of_a_key_comes_out_once_no_other_can_follow(seed: int, within_us: int) -> None:
+    epochs = Epochs(seed, SettledRows.over(KEY, COLUMNS, time="ts", within=f"{within_us} us"))
+    following = f"lead(epoch_us(ts)) OVER (PARTITION BY id, side ORDER BY ts, {ROW})"
+    last = f"SELECT * FROM rows QUALIFY coalesce({following} - epoch_us(ts) > {within_us}, true)"
+    watermark = (len(epochs.inputs) - 1) * 100 - 50
+    settled = [row for row in epochs.ask(last) if row["ts"] < micros(watermark - within_us)]
+    assert texts(epochs.output) == texts(settled)
+    assert all(row["ts"] >= micros(watermark - within_us) for row in epochs.harness.rows("pending"))
+    assert texts(epochs.output + epochs.harness.drain()) == texts(epochs.ask(last))
+    assert epochs.harness.rows("pending") == []
+
+
 ORDERS = {
     "price desc, ts": "price DESC NULLS LAST, ts NULLS LAST",
     "name nulls first, price": "name NULLS FIRST, price NULLS LAST",
@@ -205,3 +239,34 @@ def test_all_rows_that_are_tied_with_the_last_one_are_there(seed: int, by: str) 
     )
     assert apply_changes(epochs.output) == texts(expected)
     assert len(epochs.harness.rows("best")) == len(expected)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("ties", ["break", "all"])
+@pytest.mark.parametrize(("size", "hop", "lateness"), [(60, 60, 0), (60, 20, 0), (50, 20, 40)])
+def test_the_best_rows_of_each_window_come_out_once(
+    seed: int, ties: str, size: int, hop: int, lateness: int
+) -> None:
+    window = ls.Hopping(f"{size} us", every=f"{hop} us")
+    options: dict[str, Any] = {"n": 2, "by": "price desc", "ties": ties, "allowed_lateness": f"{lateness} us"}
+    epochs = Epochs(seed, WindowTop.over(KEY, COLUMNS, window, **options), pane_us=window.grid.pane_us)
+    order = "OVER (PARTITION BY id, side, start ORDER BY price DESC NULLS LAST"
+    rank = f"row_number() {order}, {ROW})" if ties == "break" else f"rank() {order})"
+    place = "" if ties == "break" else f", (row_number() {order}, {ROW}))::INTEGER AS place"
+    windows = f"range((epoch_us(ts) // {hop} - {size // hop + 1}) * {hop}, epoch_us(ts) + 1, {hop})"
+    expected = epochs.ask(
+        f"SELECT id, side, name, price, ts, tags, n, make_timestamptz(start) AS window_start, "
+        f"make_timestamptz(start + {size}) AS window_end, ({rank})::INTEGER AS rank{place} "
+        f"FROM (SELECT *, unnest({windows}) AS start FROM rows) "
+        f"WHERE start <= epoch_us(ts) AND start + {size} > epoch_us(ts) QUALIFY rank <= 2"
+    )
+    watermark = (len(epochs.inputs) - 1) * 100 - 50
+    closed = [row for row in expected if row["window_end"] <= micros(watermark - lateness)]
+    assert texts(epochs.output) == texts(closed)
+    assert len(epochs.harness.rows(epochs.harness._operator.candidates.name)) <= 40 * 6 * -(-size // hop)
+    assert texts(epochs.output + epochs.harness.drain()) == texts(expected)
+    assert epochs.harness.rows(epochs.harness._operator.candidates.name) == []
+
+
+def micros(us: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
