@@ -105,6 +105,7 @@ class KeyedCodec:
             routing_columns=config.routing_columns,
             ttl_us=config.ttl_us,
             time_column=config.time_column,
+            removed_columns=config.removed_columns,
         )
         return serialise(with_unknown_fields(message, config.typed_unknown_fields))
 
@@ -118,6 +119,7 @@ class KeyedCodec:
             value_columns=_columns(message.value_columns, unknown),
             routing_columns=tuple(message.routing_columns),
             ttl_us=message.ttl_us if message.HasField("ttl_us") else None,
+            removed_columns=tuple(message.removed_columns),
             time_column=message.time_column if message.HasField("time_column") else None,
             typed_unknown_fields=unknown(message),
         )
@@ -145,6 +147,7 @@ class TimeKeyCodec:
             routing_columns=config.routing_columns,
             time_column=config.time_column or "",
             retention_us=config.retention_us,
+            removed_columns=config.removed_columns,
         )
         return serialise(with_unknown_fields(message, config.typed_unknown_fields))
 
@@ -159,6 +162,7 @@ class TimeKeyCodec:
             routing_columns=tuple(message.routing_columns),
             time_column=message.time_column or None,
             retention_us=message.retention_us if message.HasField("retention_us") else None,
+            removed_columns=tuple(message.removed_columns),
             typed_unknown_fields=unknown(message),
         )
 
@@ -263,13 +267,16 @@ def _column_messages(columns: Iterable[Column]) -> list[tables_pb2.Column]:
 
 
 def _column_message(column: Column) -> tables_pb2.Column:
-    message = tables_pb2.Column(name=column.name, type=column.type, nullable=column.nullable)
+    message = tables_pb2.Column(
+        name=column.name, type=column.type, nullable=column.nullable, meaning=column.meaning
+    )
     return with_unknown_fields(message, column.unknown_fields)
 
 
 def _columns(messages: Iterable[tables_pb2.Column], unknown: UnknownFields) -> tuple[Column, ...]:
     return tuple(
-        Column(message.name, message.type, message.nullable, unknown(message)) for message in messages
+        Column(message.name, message.type, message.nullable, unknown(message), message.meaning)
+        for message in messages
     )
 
 

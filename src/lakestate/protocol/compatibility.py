@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakestate.protocol.metadata import Column, TableConfig
 
@@ -112,11 +112,22 @@ def _fixed_differences(stored: TableConfig, declared: TableConfig) -> list[str]:
     return reasons
 
 
+def evolve(stored: TableConfig, declared: TableConfig) -> TableConfig:
+    """The declaration as it is stored from now on: it remembers columns that it no longer has.
+
+    A column of that name would be read from files that hold what it was before.
+    """
+    known = {column.name for column in declared.value_columns}
+    gone = {column.name for column in stored.value_columns if column.meaning} - known
+    removed = tuple(sorted({*stored.removed_columns, *gone}))
+    return replace(declared, removed_columns=removed) if removed else declared
+
+
 def _column_differences(stored: TableConfig, declared: TableConfig) -> list[str]:
-    reasons = []
+    reasons = _meaning_differences(stored, declared)
     for kind, old, new in (
         ("key", stored.key_columns, declared.key_columns),
-        ("value", stored.value_columns, declared.value_columns),
+        ("value", _fixed_columns(stored), _fixed_columns(declared)),
     ):
         if old != new:
             reasons.append(
@@ -125,6 +136,31 @@ def _column_differences(stored: TableConfig, declared: TableConfig) -> list[str]
             )
     if stored.time_column != declared.time_column:
         reasons.append(f"time column is {stored.time_column}, declared {declared.time_column}")
+    return reasons
+
+
+def _fixed_columns(config: TableConfig) -> tuple[Column, ...]:
+    return tuple(column for column in config.value_columns if not column.meaning)
+
+
+def _meaning_differences(stored: TableConfig, declared: TableConfig) -> list[str]:
+    """What keeps columns of a ready operator from being read: those that are new or gone do not."""
+    reasons = []
+    before = {column.name: column for column in stored.value_columns if column.meaning}
+    for new in (column for column in declared.value_columns if column.meaning):
+        old = before.get(new.name)
+        if old is None:
+            if new.name in stored.removed_columns:
+                reasons.append(f"column {new.name} was removed earlier: give what is new another name")
+        elif old.meaning != new.meaning:
+            reasons.append(
+                f"column {new.name} holds {old.meaning}, declared as {new.meaning}: give it another name"
+            )
+        elif not widens(old.type, new.type):
+            reasons.append(
+                f"column {new.name} is {old.type}, declared {new.type}, which cannot hold all of its values: "
+                "give it another name"
+            )
     return reasons
 
 

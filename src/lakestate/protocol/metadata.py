@@ -40,6 +40,9 @@ class Column:
     nullable: bool = True
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
     """Not compared: fields that only a newer version knows must not make two declarations differ."""
+    meaning: str = ""
+    """What a column of a ready operator holds, such as "sum". Columns with a meaning may be added, removed
+    and widened without a new state version: files without them hold null."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.type}" + ("" if self.nullable else " not null")
@@ -60,6 +63,8 @@ class TableConfig:
     ttl_us: int | None = None
     retention_us: int | None = None
     uses_two_phase_commit: bool = False
+    removed_columns: tuple[str, ...] = ()
+    """Names of columns with a meaning that were removed. Older files may still have them."""
     options: bytes = b""
     """What a type from outside this package stores besides, in its own encoding."""
     unknown_fields: bytes = b""
@@ -68,6 +73,11 @@ class TableConfig:
 
     def __post_init__(self) -> None:
         require_name("table", self.name)
+
+    @property
+    def evolves(self) -> bool:
+        """Whether columns may be added and removed within a state version."""
+        return any(column.meaning for column in self.value_columns)
 
     @property
     def schema_fingerprint(self) -> int:

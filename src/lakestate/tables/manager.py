@@ -67,6 +67,7 @@ class TableManager:
         self._backend = backend
         self._tables = {table.name: table for table in tables}
         self._files = dict(state.files)
+        self._configs = state.configs
         self._stored_epoch = state.epoch
         """The newest epoch that holds this state: the restored one, or the last that was checkpointed."""
         self._previous = state.previous
@@ -308,7 +309,7 @@ class TableManager:
             watermark_us=watermark_us,
             then_stop=then_stop,
             bytes_written=sum(done.bytes_written for done in finished.values()),
-            configs=tuple(table.config for table in self._tables.values()),
+            configs=tuple(self._configs[name] for name in self._tables),
             tables=tuple(done.files for done in finished.values()),
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
 from lakestate.job.objects import JobObjects
-from lakestate.protocol.compatibility import Incompatible
+from lakestate.protocol.compatibility import Incompatible, evolve
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableConfig, TableFiles
 from lakestate.protocol.values import Epoch, ObjectRef, TaskInfo
 from lakestate.tables.contract import Table
@@ -22,6 +22,8 @@ class RestoredSubtask:
     """A subtask's part of an epoch."""
 
     files: dict[str, TableFiles]
+    configs: dict[str, TableConfig]
+    """The declarations, with what is remembered of earlier ones."""
     epoch: Epoch | None = None
     watermark_us: int | None = None
     previous: tuple[ObjectRef, SubtaskMetadata] | None = None
@@ -30,7 +32,8 @@ class RestoredSubtask:
 
 def empty_subtask(tables: Sequence[Table]) -> RestoredSubtask:
     """Empty state."""
-    return RestoredSubtask({table.name: _no_files(table) for table in tables})
+    files = {table.name: _no_files(table) for table in tables}
+    return RestoredSubtask(files, {table.name: table.config for table in tables})
 
 
 def new_subtask(tables: Sequence[Table], manifest: Manifest) -> RestoredSubtask:
@@ -58,6 +61,9 @@ def restore_subtask(
     where = f"operator {task.operator_id} in epoch {manifest.epoch} of job {task.job_id}"
     _check_all_declared(stored.configs, tables, drop, where)
     files = {table.name: _files_of_table(table, stored, task, where) for table in tables}
+    configs = {
+        table.name: evolve(stored.configs.get(table.name, table.config), table.config) for table in tables
+    }
     own = next(
         (
             (item.metadata, metadata)
@@ -67,7 +73,7 @@ def restore_subtask(
         None,
     )
     watermark_us = entry.watermark_us if entry.watermark_us is not None else manifest.watermark_us
-    return RestoredSubtask(files, manifest.epoch, watermark_us, own)
+    return RestoredSubtask(files, configs, manifest.epoch, watermark_us, own)
 
 
 def _files_of_table(table: Table, stored: StoredOperator, task: TaskInfo, where: str) -> TableFiles:

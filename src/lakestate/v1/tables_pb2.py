@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from lakestate.v1 import files_pb2 as lakestate_dot_v1_dot_files__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lakestate/v1/tables.proto\x12\x0clakestate.v1\x1a\x18lakestate/v1/files.proto\"6\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x10\n\x08nullable\x18\x03 \x01(\x08\"k\n\x0bTableConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ntable_type\x18\x02 \x01(\t\x12\x15\n\rstate_version\x18\x03 \x01(\r\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x0e\n\x06\x63onfig\x18\x05 \x01(\x0c\"\x7f\n\x16GlobalKeyedTableConfig\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.lakestate.v1.Column\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.lakestate.v1.Column\x12\x1d\n\x15uses_two_phase_commit\x18\x03 \x01(\x08\"\xcd\x01\n\x10KeyedTableConfig\x12)\n\x0bkey_columns\x18\x01 \x03(\x0b\x32\x14.lakestate.v1.Column\x12+\n\rvalue_columns\x18\x02 \x03(\x0b\x32\x14.lakestate.v1.Column\x12\x17\n\x0frouting_columns\x18\x03 \x03(\t\x12\x13\n\x06ttl_us\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x18\n\x0btime_column\x18\x05 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_ttl_usB\x0e\n\x0c_time_column\"\xc6\x01\n\x12TimeKeyTableConfig\x12)\n\x0bkey_columns\x18\x01 \x03(\x0b\x32\x14.lakestate.v1.Column\x12+\n\rvalue_columns\x18\x02 \x03(\x0b\x32\x14.lakestate.v1.Column\x12\x17\n\x0frouting_columns\x18\x03 \x03(\t\x12\x13\n\x0btime_column\x18\x04 \x01(\t\x12\x19\n\x0cretention_us\x18\x05 \x01(\x04H\x00\x88\x01\x01\x42\x0f\n\r_retention_us\"J\n\x17TableCheckpointMetadata\x12\r\n\x05table\x18\x01 \x01(\t\x12\x12\n\ntable_type\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"l\n\x1aGlobalKeyedTableCheckpoint\x12$\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x15.lakestate.v1.FileRef\x12\x18\n\x0b\x63ommit_data\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x0e\n\x0c_commit_data\"<\n\x14KeyedTableCheckpoint\x12$\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x15.lakestate.v1.FileRef\"t\n\x16TimeKeyTableCheckpoint\x12$\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x15.lakestate.v1.FileRef\x12\x1e\n\x11\x65xpired_before_us\x18\x02 \x01(\x12H\x00\x88\x01\x01\x42\x14\n\x12_expired_before_us\"\xc0\x01\n\x12GenericTableConfig\x12)\n\x0bkey_columns\x18\x01 \x03(\x0b\x32\x14.lakestate.v1.Column\x12+\n\rvalue_columns\x18\x02 \x03(\x0b\x32\x14.lakestate.v1.Column\x12\x17\n\x0frouting_columns\x18\x03 \x03(\t\x12\x18\n\x0btime_column\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x0f\n\x07options\x18\x05 \x01(\x0c\x42\x0e\n\x0c_time_column\"\x9e\x01\n\x16GenericTableCheckpoint\x12$\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x15.lakestate.v1.FileRef\x12\x18\n\x0b\x63ommit_data\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x1e\n\x11\x65xpired_before_us\x18\x03 \x01(\x12H\x01\x88\x01\x01\x42\x0e\n\x0c_commit_dataB\x14\n\x12_expired_before_usb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lakestate/v1/tables.proto\x12\x0clakestate.v1\x1a\x18lakestate/v1/files.proto\"G\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x10\n\x08nullable\x18\x03 \x01(\x08\x12\x0f\n\x07meaning\x18\x04 \x01(\t\"k\n\x0bTableConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ntable_type\x18\x02 \x01(\t\x12\x15\n\rstate_version\x18\x03 \x01(\r\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x0e\n\x06\x63onfig\x18\x05 \x01(\x0c\"\x7f\n\x16GlobalKeyedTableConfig\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.lakestate.v1.Column\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.lakestate.v1.Column\x12\x1d\n\x15uses_two_phase_commit\x18\x03 \x01(\x08\"\xe6\x01\n\x10KeyedTableConfig\x12)\n\x0bkey_columns\x18\x01 \x03(\x0b\x32\x14.lakestate.v1.Column\x12+\n\rvalue_columns\x18\x02 \x03(\x0b\x32\x14.lakestate.v1.Column\x12\x17\n\x0frouting_columns\x18\x03 \x03(\t\x12\x13\n\x06ttl_us\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x18\n\x0btime_column\x18\x05 \x01(\tH\x01\x88\x01\x01\x12\x17\n\x0fremoved_columns\x18\x06 \x03(\tB\t\n\x07_ttl_usB\x0e\n\x0c_time_column\"\xdf\x01\n\x12TimeKeyTableConfig\x12)\n\x0bkey_columns\x18\x01 \x03(\x0b\x32\x14.lakestate.v1.Column\x12+\n\rvalue_columns\x18\x02 \x03(\x0b\x32\x14.lakestate.v1.Column\x12\x17\n\x0frouting_columns\x18\x03 \x03(\t\x12\x13\n\x0btime_column\x18\x04 \x01(\t\x12\x19\n\x0cretention_us\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x17\n\x0fremoved_columns\x18\x06 \x03(\tB\x0f\n\r_retention_us\"J\n\x17TableCheckpointMetadata\x12\r\n\x05table\x18\x01 \x01(\t\x12\x12\n\ntable_type\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"l\n\x1aGlobalKeyedTableCheckpoint\x12$\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x15.lakestate.v1.FileRef\x12\x18\n\x0b\x63ommit_data\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x0e\n\x0c_commit_data\"<\n\x14KeyedTableCheckpoint\x12$\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x15.lakestate.v1.FileRef\"t\n\x16TimeKeyTableCheckpoint\x12$\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x15.lakestate.v1.FileRef\x12\x1e\n\x11\x65xpired_before_us\x18\x02 \x01(\x12H\x00\x88\x01\x01\x42\x14\n\x12_expired_before_us\"\xc0\x01\n\x12GenericTableConfig\x12)\n\x0bkey_columns\x18\x01 \x03(\x0b\x32\x14.lakestate.v1.Column\x12+\n\rvalue_columns\x18\x02 \x03(\x0b\x32\x14.lakestate.v1.Column\x12\x17\n\x0frouting_columns\x18\x03 \x03(\t\x12\x18\n\x0btime_column\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x0f\n\x07options\x18\x05 \x01(\x0c\x42\x0e\n\x0c_time_column\"\x9e\x01\n\x16GenericTableCheckpoint\x12$\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x15.lakestate.v1.FileRef\x12\x18\n\x0b\x63ommit_data\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x1e\n\x11\x65xpired_before_us\x18\x03 \x01(\x12H\x01\x88\x01\x01\x42\x0e\n\x0c_commit_dataB\x14\n\x12_expired_before_usb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,25 +33,25 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lakestate.v1.tables_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_COLUMN']._serialized_start=69
-  _globals['_COLUMN']._serialized_end=123
-  _globals['_TABLECONFIG']._serialized_start=125
-  _globals['_TABLECONFIG']._serialized_end=232
-  _globals['_GLOBALKEYEDTABLECONFIG']._serialized_start=234
-  _globals['_GLOBALKEYEDTABLECONFIG']._serialized_end=361
-  _globals['_KEYEDTABLECONFIG']._serialized_start=364
-  _globals['_KEYEDTABLECONFIG']._serialized_end=569
-  _globals['_TIMEKEYTABLECONFIG']._serialized_start=572
-  _globals['_TIMEKEYTABLECONFIG']._serialized_end=770
-  _globals['_TABLECHECKPOINTMETADATA']._serialized_start=772
-  _globals['_TABLECHECKPOINTMETADATA']._serialized_end=846
-  _globals['_GLOBALKEYEDTABLECHECKPOINT']._serialized_start=848
-  _globals['_GLOBALKEYEDTABLECHECKPOINT']._serialized_end=956
-  _globals['_KEYEDTABLECHECKPOINT']._serialized_start=958
-  _globals['_KEYEDTABLECHECKPOINT']._serialized_end=1018
-  _globals['_TIMEKEYTABLECHECKPOINT']._serialized_start=1020
-  _globals['_TIMEKEYTABLECHECKPOINT']._serialized_end=1136
-  _globals['_GENERICTABLECONFIG']._serialized_start=1139
-  _globals['_GENERICTABLECONFIG']._serialized_end=1331
-  _globals['_GENERICTABLECHECKPOINT']._serialized_start=1334
-  _globals['_GENERICTABLECHECKPOINT']._serialized_end=1492
+  _globals['_COLUMN']._serialized_end=140
+  _globals['_TABLECONFIG']._serialized_start=142
+  _globals['_TABLECONFIG']._serialized_end=249
+  _globals['_GLOBALKEYEDTABLECONFIG']._serialized_start=251
+  _globals['_GLOBALKEYEDTABLECONFIG']._serialized_end=378
+  _globals['_KEYEDTABLECONFIG']._serialized_start=381
+  _globals['_KEYEDTABLECONFIG']._serialized_end=611
+  _globals['_TIMEKEYTABLECONFIG']._serialized_start=614
+  _globals['_TIMEKEYTABLECONFIG']._serialized_end=837
+  _globals['_TABLECHECKPOINTMETADATA']._serialized_start=839
+  _globals['_TABLECHECKPOINTMETADATA']._serialized_end=913
+  _globals['_GLOBALKEYEDTABLECHECKPOINT']._serialized_start=915
+  _globals['_GLOBALKEYEDTABLECHECKPOINT']._serialized_end=1023
+  _globals['_KEYEDTABLECHECKPOINT']._serialized_start=1025
+  _globals['_KEYEDTABLECHECKPOINT']._serialized_end=1085
+  _globals['_TIMEKEYTABLECHECKPOINT']._serialized_start=1087
+  _globals['_TIMEKEYTABLECHECKPOINT']._serialized_end=1203
+  _globals['_GENERICTABLECONFIG']._serialized_start=1206
+  _globals['_GENERICTABLECONFIG']._serialized_end=1398
+  _globals['_GENERICTABLECHECKPOINT']._serialized_start=1401
+  _globals['_GENERICTABLECHECKPOINT']._serialized_end=1559
 # @@protoc_insertion_point(module_scope)

@@ -28,19 +28,23 @@ class Column(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
     NULLABLE_FIELD_NUMBER: _builtins.int
+    MEANING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     type: _builtins.str
     nullable: _builtins.bool
+    meaning: _builtins.str
+    """What a column of a ready operator holds, such as "sum". Such columns come and go with the aggregates."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         type: _builtins.str = ...,
         nullable: _builtins.bool = ...,
+        meaning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "nullable", b"nullable", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["meaning", b"meaning", "name", b"name", "nullable", b"nullable", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -117,6 +121,7 @@ class KeyedTableConfig(_message.Message):
     ROUTING_COLUMNS_FIELD_NUMBER: _builtins.int
     TTL_US_FIELD_NUMBER: _builtins.int
     TIME_COLUMN_FIELD_NUMBER: _builtins.int
+    REMOVED_COLUMNS_FIELD_NUMBER: _builtins.int
     ttl_us: _builtins.int
     time_column: _builtins.str
     @_builtins.property
@@ -125,6 +130,10 @@ class KeyedTableConfig(_message.Message):
     def value_columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]: ...
     @_builtins.property
     def routing_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def removed_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of columns that were removed: older files may still have them."""
+
     def __init__(
         self,
         *,
@@ -133,10 +142,11 @@ class KeyedTableConfig(_message.Message):
         routing_columns: _abc.Iterable[_builtins.str] | None = ...,
         ttl_us: _builtins.int | None = ...,
         time_column: _builtins.str | None = ...,
+        removed_columns: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_time_column", b"_time_column", "_ttl_us", b"_ttl_us", "time_column", b"time_column", "ttl_us", b"ttl_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_column", b"_time_column", "_ttl_us", b"_ttl_us", "key_columns", b"key_columns", "routing_columns", b"routing_columns", "time_column", b"time_column", "ttl_us", b"ttl_us", "value_columns", b"value_columns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_column", b"_time_column", "_ttl_us", b"_ttl_us", "key_columns", b"key_columns", "removed_columns", b"removed_columns", "routing_columns", b"routing_columns", "time_column", b"time_column", "ttl_us", b"ttl_us", "value_columns", b"value_columns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__time_column: _TypeAlias = _typing.Literal["time_column"]  # noqa: Y015
     _WhichOneofArgType__time_column: _TypeAlias = _typing.Literal["_time_column", b"_time_column"]  # noqa: Y015
@@ -158,6 +168,7 @@ class TimeKeyTableConfig(_message.Message):
     ROUTING_COLUMNS_FIELD_NUMBER: _builtins.int
     TIME_COLUMN_FIELD_NUMBER: _builtins.int
     RETENTION_US_FIELD_NUMBER: _builtins.int
+    REMOVED_COLUMNS_FIELD_NUMBER: _builtins.int
     time_column: _builtins.str
     retention_us: _builtins.int
     @_builtins.property
@@ -166,6 +177,8 @@ class TimeKeyTableConfig(_message.Message):
     def value_columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]: ...
     @_builtins.property
     def routing_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def removed_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -174,10 +187,11 @@ class TimeKeyTableConfig(_message.Message):
         routing_columns: _abc.Iterable[_builtins.str] | None = ...,
         time_column: _builtins.str = ...,
         retention_us: _builtins.int | None = ...,
+        removed_columns: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_retention_us", b"_retention_us", "retention_us", b"retention_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retention_us", b"_retention_us", "key_columns", b"key_columns", "retention_us", b"retention_us", "routing_columns", b"routing_columns", "time_column", b"time_column", "value_columns", b"value_columns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retention_us", b"_retention_us", "key_columns", b"key_columns", "removed_columns", b"removed_columns", "retention_us", b"retention_us", "routing_columns", b"routing_columns", "time_column", b"time_column", "value_columns", b"value_columns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__retention_us: _TypeAlias = _typing.Literal["retention_us"]  # noqa: Y015
     _WhichOneofArgType__retention_us: _TypeAlias = _typing.Literal["_retention_us", b"_retention_us"]  # noqa: Y015

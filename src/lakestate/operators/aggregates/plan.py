@@ -92,6 +92,15 @@ class AggregatePlan:
         return tuple(Column(name, each.type) for name, each in self.accumulators.items())
 
     @property
+    def meanings(self) -> dict[str, str]:
+        """What each column of state holds: by it, aggregates may be added and removed, and not exchanged."""
+        return {
+            column: f"{aggregate.function} {accumulator.suffix}".strip()
+            for name, aggregate in self.aggregates.items()
+            for column, accumulator in zip(self.columns_of(name), aggregate.accumulators, strict=True)
+        }
+
+    @property
     def output(self) -> tuple[Column, ...]:
         """The columns of results."""
         return tuple(Column(name, each.output) for name, each in self.aggregates.items())

@@ -57,6 +57,8 @@ class RunningAggregate(Operator):
             key=pa.schema(arrow_fields(key)),
             value=pa.schema(arrow_fields(self._parts.state.state)),
             description="The accumulators of every key.",
+            # A row that did not count for an aggregate of today must not be taken back from it.
+            meanings=None if retracts else self._parts.state.meanings,
         )
         for each in self._parts.value_tables:
             setattr(self, each.name, each.table)

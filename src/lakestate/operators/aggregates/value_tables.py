@@ -45,6 +45,11 @@ class ValueTable:
     types: tuple[str, ...]
 
     @property
+    def evolves(self) -> bool:
+        """Whether aggregates may be added: rows that were there before do not count for them."""
+        return False
+
+    @property
     def values(self) -> list[str]:
         """The key columns that hold the values."""
         return [VALUE] if len(self.types) == 1 else [f"{VALUE}_{n}" for n in range(1, len(self.types) + 1)]
@@ -63,6 +68,7 @@ class ValueTable:
             value=pa.schema(arrow_fields([Column(name, value_type) for name in self.aggregates])),
             route_by=self.key_names,
             description=description,
+            meanings=dict.fromkeys(self.aggregates, "count_distinct") if self.evolves else None,
         )
 
     def net_counts(self, rows: pa.Table, numbers: np.ndarray, signs: np.ndarray | None) -> pa.Table:
@@ -102,6 +108,11 @@ class DistinctTable(ValueTable):
     """The different values of each key, for `count_distinct`."""
 
     retracts: bool
+
+    @property
+    def evolves(self) -> bool:
+        """Unless a row that did not count could be taken back."""
+        return not self.retracts
 
     @cached_property
     def table(self) -> KeyedTable:

@@ -106,6 +106,7 @@ class WindowAggregate(PaneOperator):
             value=pa.schema(arrow_fields((Column("pane_start", time_type), *self._plan.state))),
             time="pane_start",
             retention=self._retention(),
+            meanings=self._plan.meanings,
             description="The accumulators of every key by pane, several of an epoch each, until it is in no "
             "open window.",
         )

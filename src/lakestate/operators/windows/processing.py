@@ -80,5 +80,6 @@ class ProcessingTimeWindows(PaneOperator):
             key=pa.schema(arrow_fields(key)),
             value=pa.schema(arrow_fields((Column(WINDOW_START, time_type), *self._plan.state))),
             time=WINDOW_START,
+            meanings=self._plan.meanings,
             description="The accumulators of every key by open window, several of an epoch each.",
         )

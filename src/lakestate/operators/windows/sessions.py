@@ -131,6 +131,7 @@ class SessionAggregate(Operator):
             key=pa.schema(arrow_fields((*key, start))),
             value=pa.schema(arrow_fields((Column("last_row", time_type), *plan.state))),
             route_by=self._key,
+            meanings=plan.meanings,
             description="The open sessions of every key: the time of the last row, and the accumulators.",
         )
         self.deadlines = TimeKeyTable(

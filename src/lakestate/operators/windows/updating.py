@@ -82,6 +82,7 @@ class UpdatingWindows(PaneOperator):
             value=pa.schema(arrow_fields((Column(WINDOW_END, time_type), *self._plan.state))),
             route_by=[column.name for column in key],
             ttl=Ttl(f"{self._lateness_us} us", WINDOW_END),
+            meanings=self._plan.meanings,
             description="The accumulators of every key and open window.",
         )
 

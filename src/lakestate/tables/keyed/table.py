@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -59,6 +59,8 @@ class KeyedTable(RunTable):
     With `ttl`, a row expires that long after it was written; see `Ttl`. `route_by` names the key columns
     that the pipeline routes by, where the table's key is finer.
     `version` and `migrations` say how state of older versions is read; see `lakestate.Migration`.
+    `meanings` says what value columns hold, each in a word: those with a meaning may be added, removed and
+    widened within a version. Rows of before then hold null.
     """
 
     table_type: ClassVar[TableType] = KEYED
@@ -75,6 +77,7 @@ class KeyedTable(RunTable):
         version: int = 1,
         migrations: Sequence[Migration] = (),
         description: str = "",
+        meanings: Mapping[str, str] | None = None,
     ) -> None:
         values = columns_of(value, what="value")
         self._ttl = Ttl(ttl) if isinstance(ttl, str) else ttl
@@ -92,6 +95,7 @@ class KeyedTable(RunTable):
             version=version,
             migrations=migrations,
             description=description,
+            meanings=meanings,
         )
 
     @cached_property

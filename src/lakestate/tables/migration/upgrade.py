@@ -39,7 +39,21 @@ class TableUpgrade:
             return self._arrange(rows, self._migrate(rows, chain, shown), shown)
         if _same_columns(rows.schema, self.layout.schema):
             return rows
-        return self._arrange(rows, rows.select(_user_names(rows)), shown)
+        users = rows.select(_user_names(rows))
+        return self._arrange(rows, self._evolve(users, shown) if self.layout.config.evolves else users, shown)
+
+    def _evolve(self, rows: pa.Table, shown: str) -> pa.Table:
+        """The columns of now: null where the file has none, cast where it is narrower, without those gone."""
+        known = set(self.layout.row_schema.names)
+        columns = {name: rows[name] for name in rows.column_names if name in known}
+        for column, field in zip(self.layout.config.value_columns, self.layout.value_fields, strict=True):
+            if not column.meaning:
+                continue
+            if column.name in columns:
+                columns[column.name] = self._column(columns[column.name], field, shown)
+            else:
+                columns[column.name] = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+        return pa.table(columns)
 
     def _chain(self, stored: int, shown: str) -> list[Migration]:
         config = self.layout.config

@@ -187,7 +187,7 @@ def _layouts_to_try(file: FileRef, layout: RunLayout, names: Collection[str] | N
     be fetched alone. A migration needs all."""
     part = layout.for_values(names)
     is_divisible = file.blocks and has_column_checksums(file.size_bytes)
-    if part is layout or not is_divisible or _is_migrated(file, layout):
+    if part is layout or not is_divisible or _is_migrated(file, layout) or _has_other_columns(file, layout):
         return [layout]
     return [layout, part]
 
@@ -364,6 +364,11 @@ def _is_cacheable(file: FileRef, layout: RunLayout, context: TableContext) -> bo
 
 def _is_migrated(file: FileRef, layout: RunLayout) -> bool:
     return file.state_version != layout.config.state_version
+
+
+def _has_other_columns(file: FileRef, layout: RunLayout) -> bool:
+    """True for a file from before columns were added, removed or widened within its state version."""
+    return layout.config.evolves and file.schema_fingerprint != layout.config.schema_fingerprint
 
 
 def _cache_writer(rows: pa.Table) -> Callable[[Path], None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Self
 
@@ -74,9 +75,11 @@ class RunTable(Table):
         version: int,
         migrations: Sequence[Migration],
         description: str,
+        meanings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(name)
         self._keys = _parse_key_columns(key)
+        values = tuple(replace(column, meaning=(meanings or {}).get(column.name, "")) for column in values)
         self._values = values
         self._route_by = _require_route(route_by, self._keys)
         self._version = version

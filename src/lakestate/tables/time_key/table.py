@@ -74,6 +74,7 @@ class TimeKeyTable(RunTable):
         version: int = 1,
         migrations: Sequence[Migration] = (),
         description: str = "",
+        meanings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
             name,
@@ -83,6 +84,7 @@ class TimeKeyTable(RunTable):
             version=version,
             migrations=migrations,
             description=description,
+            meanings=meanings,
         )
         self._time = time
         self._retention_us = None if retention is None else duration_us(retention)
