@@ -5,7 +5,7 @@ knows Spark. Nothing here happens by itself, nothing is deleted, and every repai
 """
 
 from lakestate.repair.fence import RebuiltFence, rebuild_fence
-from lakestate.repair.going_back import GoneBack, go_back
+from lakestate.repair.going_back import GoneBack, go_back, preview_going_back
 from lakestate.repair.later_output import LaterOutput, OtherCommit
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "OtherCommit",
     "RebuiltFence",
     "go_back",
+    "preview_going_back",
     "rebuild_fence",
 ]

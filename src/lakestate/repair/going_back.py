@@ -100,16 +100,44 @@ def go_back(
     [{'key': 'total', 'value': 1}]
     """
     if committers is None:
-        committers = {sink_id: sink_committer(sink) for sink_id, sink in (sinks or {}).items()}
-        committers |= {name: OperatorCommitter(each) for name, each in (on_commit or {}).items()}
+        committers = _committers_of(sinks or {}, on_commit or {})
     job = backend.objects(job_id)
-    epoch = resolve_epoch(job, to)
-    work = _GoingBack(backend, job, epoch, dict(sinks or {}), committers)
+    work = _GoingBack(backend, job, resolve_epoch(job, to), dict(sinks or {}), committers)
     # Before the job is claimed: a refusal must not stop the driver that is running.
     if (done := work.done_already(observe_newest(job))) is not None:
         return done
     work.check(observe_newest(job), accept_visible_output=accept_visible_output)
     return work.run(backend.claim(job_id), accept_visible_output=accept_visible_output)
+
+
+def preview_going_back(
+    backend: ParquetBackend,
+    job_id: str,
+    to: Epoch | int | str,
+    *,
+    sinks: Mapping[str, Sink] | None = None,
+    on_commit: OnCommits | None = None,
+    committers: Committers | None = None,
+) -> LaterOutput:
+    """What would stay visible, and be written again, if the job went back to an epoch.
+
+    Refused for the reasons for which `go_back` refuses, but not because of what is visible. Nothing is
+    claimed or changed.
+    """
+    if committers is None:
+        committers = _committers_of(sinks or {}, on_commit or {})
+    job = backend.objects(job_id)
+    work = _GoingBack(backend, job, resolve_epoch(job, to), dict(sinks or {}), committers)
+    newest = observe_newest(job)
+    if (done := work.done_already(newest)) is not None:
+        return done.output
+    return work.check(newest, accept_visible_output=True)[1]
+
+
+def _committers_of(sinks: Mapping[str, Sink], on_commit: OnCommits) -> Committers:
+    return {sink_id: sink_committer(sink) for sink_id, sink in sinks.items()} | {
+        name: OperatorCommitter(each) for name, each in on_commit.items()
+    }
 
 
 def resolve_epoch(job: JobObjects, to: Epoch | int | str) -> Epoch:

@@ -44,6 +44,7 @@ from lakestate.spark.session import check_session, check_speculation
 from lakestate.spark.stopping import StopOnSignal, Timeout, ending_of, timeout_seconds
 from lakestate.spark.streams import Building, SourceStream
 from lakestate.spark.triggers import require_trigger
+from lakestate.tables.contract import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -300,6 +301,20 @@ class Pipeline:
         )
 
     @property
+    def job_id(self) -> str:
+        """The job that it runs."""
+        return self._job_id
+
+    @property
+    def backend(self) -> ParquetBackend:
+        """Where its state is."""
+        return self._backend
+
+    def declared_tables(self) -> dict[str, Sequence[Table]]:
+        """The state tables of its operators and sinks, by id."""
+        return {node.step_id: tables_of(node) for node in self._graph.steps}
+
+    @property
     def sinks(self) -> dict[str, Sink]:
         """The sinks, by id."""
         return {node.step_id: node.sink for node in self._graph.sinks}
@@ -319,7 +334,7 @@ class Pipeline:
 
     def _compactor(self, schemas: Schemas, work: SparkWork) -> SparkCompactor | None:
         policy = self._settings.compaction
-        tables = {node.step_id: tables_of(node) for node in self._graph.steps}
+        tables = self.declared_tables()
         return None if policy is None else SparkCompactor(schemas, self._backend, policy, tables, work)
 
     def _check_stored(self, manifest: Manifest | None, drop: Collection[str]) -> Dropped:

@@ -6,7 +6,7 @@ type, several subtasks and a watermark, and is driven by hand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,21 +56,33 @@ class Totals(ls.Operator):
         yield from new.to_batches()
 
 
-def shop_sinks(out: str) -> dict[str, ls.ParquetSink]:
-    return {"out": ls.ParquetSink(out, roll=ls.Roll(bytes="1GB"))}
+def shop_sinks(out: str, roll: str = "1GB") -> dict[str, ls.ParquetSink]:
+    return {"out": ls.ParquetSink(out, roll=ls.Roll(bytes=roll))}
 
 
 def backend_of(where: str | Path | StoreConfig, name: str) -> ls.ParquetBackend:
     return ls.ParquetBackend(where, cache_bytes=0, ambient=SteppingAmbient(name))
 
 
-def make_shop(where: str | Path | StoreConfig, out: str, job_id: str = "shop", epochs: int = 4) -> None:
-    """Run the epochs of `ORDERS`, with two subtasks."""
-    backend = backend_of(where, job_id)
-    job = ChainedJob(Totals(), backend, key="user", parallelism=2, sink=shop_sinks(out)["out"], job_id=job_id)
-    for orders in ORDERS[:epochs]:
+def shop_job(
+    where: str | Path | StoreConfig | ls.ParquetBackend, out: str, job_id: str = "shop", roll: str = "1GB"
+) -> ChainedJob:
+    """A driver of the shop, with two subtasks, which continues after its newest epoch."""
+    sink = shop_sinks(out, roll)["out"]
+    backend = where if isinstance(where, ls.ParquetBackend) else backend_of(where, job_id)
+    return ChainedJob(Totals(), backend, key="user", parallelism=2, sink=sink, job_id=job_id)
+
+
+def run_orders(job: ChainedJob, epochs: Iterable[Sequence[tuple[str, float]]]) -> None:
+    """Run an epoch for each list of orders."""
+    for orders in epochs:
         users, amounts = zip(*orders, strict=True)
         job.epoch(pa.table({"user": users, "amount": amounts}))
+
+
+def make_shop(where: str | Path | StoreConfig, out: str, job_id: str = "shop", roll: str = "1GB") -> None:
+    """Run the epochs of `ORDERS`."""
+    run_orders(shop_job(where, out, job_id, roll), ORDERS)
 
 
 def click_tables() -> list[Any]:
@@ -103,3 +115,8 @@ def make_clicks(where: str | Path | StoreConfig) -> None:
         watermark_us = NOON_US + epoch * 60_000_000
         done = [manager.checkpoint(epoch, 1, watermark_us, False) for manager in managers]
         backend.write_checkpoint_metadata("clicks", epoch, done, watermark_us=watermark_us)
+
+
+def memory_sinks() -> dict[str, ls.ParquetSink]:
+    """The sinks of the shop whose output is in memory; a command finds them by this name."""
+    return shop_sinks("memory://shop-out")

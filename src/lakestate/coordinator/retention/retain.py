@@ -114,6 +114,12 @@ def retain_sparing_merges(
     return _carry_out(job, claim, ambient, replace(facts, spared=_unreferenced_data(job, facts)), stored)
 
 
+def preview_retention(job: JobObjects, wanted: Epoch) -> RetentionPlan | RetentionRefused:
+    """What `retain_sparing_merges` would delete now. Nothing is changed, and nothing is claimed."""
+    facts = observe_objects(job, _later_boundary(wanted, job.read_boundary()))
+    return plan_retention(replace(facts, spared=_unreferenced_data(job, facts)))
+
+
 def _carry_out(
     job: JobObjects,
     claim: GenerationRecord,

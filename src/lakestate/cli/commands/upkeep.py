@@ -1,0 +1,163 @@
+"""`retain` and `compact`: what upkeep would do, and retention by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+
+from lakestate.cli.cells import Bytes
+from lakestate.cli.failures import ExitCode
+from lakestate.cli.options import command, dry_run_option, job_argument
+from lakestate.cli.output import Listing, Report
+from lakestate.cli.session import Session
+from lakestate.cli.waiting import note, waiting
+from lakestate.coordinator.retention.retain import preview_retention
+from lakestate.errors import NotFoundError
+from lakestate.job.objects import JobObjects
+from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
+from lakestate.protocol.metadata import Manifest, SubtaskMetadata
+from lakestate.protocol.paths import ObjectKind, parse_object_name
+from lakestate.protocol.retention import RetentionPlan, RetentionPolicy, RetentionRefused
+from lakestate.protocol.values import Epoch
+
+
+@command("retain")
+@job_argument
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    default=RetentionPolicy().keep_epochs,
+    show_default=True,
+    metavar="N",
+    help="How many of the newest epochs stay.",
+)
+@click.option("--yes", is_flag=True, help="Delete. Without it, only the plan is shown.")
+@dry_run_option
+def retain(session: Session, job_id: str, keep: int, yes: bool, dry_run: bool) -> None:
+    """Delete what neither the newest epochs nor a tagged one needs.
+
+    A pipeline does this by itself. By hand it is for a job that does not run: deleting takes over the job,
+    and a driver that does run ends with FencedError, and continues when it is started again. Without --yes,
+    and with --dry-run, only the plan is shown. If anything that must stay cannot be read, nothing is deleted.
+    """
+    job = session.job(job_id)
+    with waiting("reading what must stay"):
+        oldest = _oldest_to_keep(job, keep)
+        plan = preview_retention(job, oldest)
+    if isinstance(plan, RetentionRefused):
+        _show_refusal(session, job_id, plan)
+        return
+    done, sizes = yes and not dry_run, _sizes(job)
+    if done:
+        with waiting("deleting"):
+            session.backend.claim(job_id)
+            carried_out = session.backend.cleanup_checkpoint(job_id, oldest)
+        if isinstance(carried_out, RetentionRefused):
+            _show_refusal(session, job_id, carried_out)
+            return
+        plan = carried_out
+    session.show(_retention_report(job, plan, sizes, done=done))
+    if not done and (plan.delete_first or plan.delete_then):
+        note("nothing was deleted: --yes deletes")
+
+
+def _oldest_to_keep(job: JobObjects, keep: int) -> Epoch:
+    epochs = job.list_epochs()
+    if not epochs:
+        raise NotFoundError(f"job {job.job_id} has no published epoch", object_name=job.url_of("epochs/"))
+    return epochs[-keep:][0]
+
+
+def _show_refusal(session: Session, job_id: str, refused: RetentionRefused) -> None:
+    damages = [(damage.object_name, damage.reason) for damage in refused.damages]
+    session.show(Report({"job": job_id, "done": False}, {"refused": Listing(("object", "reason"), damages)}))
+    note(f"nothing is deleted while this cannot be read: lakestate fsck {job_id} finds all of it")
+    session.exit_code = ExitCode.DAMAGED
+
+
+def _sizes(job: JobObjects) -> dict[str, int]:
+    prefix = job.store_path("")
+    return {info.path.removeprefix(prefix): info.size_bytes for info in job.store.list(prefix)}
+
+
+def _retention_report(job: JobObjects, plan: RetentionPlan, sizes: dict[str, int], *, done: bool) -> Report:
+    going = [*plan.delete_first, *plan.delete_then]
+    kinds = Counter(parse_object_name(path).kind for path in going)
+    bytes_of = Counter[ObjectKind]()
+    for path in going:
+        bytes_of[parse_object_name(path).kind] += sizes.get(path, 0)
+    records = [parse_object_name(path).epoch for path in plan.delete_first]
+    facts = {
+        "job": job.job_id,
+        "oldest_epoch_kept": int(plan.boundary),
+        "epochs_deleted": [int(epoch) for epoch in records if epoch is not None],
+        "objects": len(going),
+        "size_bytes": Bytes(sum(bytes_of.values())),
+        "objects_kept": len(plan.kept),
+        "done": done,
+    }
+    rows = [(kind.value, kinds[kind], Bytes(bytes_of[kind])) for kind in kinds]
+    return Report(
+        facts, {"deleted" if done else "would_delete": Listing(("kind", "objects", "size_bytes"), rows)}
+    )
+
+
+@command("compact")
+@job_argument
+@click.option(
+    "--files-min",
+    type=click.IntRange(min=2),
+    default=CompactionPolicy().files_min,
+    show_default=True,
+    metavar="N",
+    help="As in CompactionPolicy.",
+)
+@click.option(
+    "--files-max",
+    type=click.IntRange(min=2),
+    default=CompactionPolicy().files_max,
+    show_default=True,
+    metavar="N",
+    help="As in CompactionPolicy.",
+)
+def compact(session: Session, job_id: str, files_min: int, files_max: int) -> None:
+    """Show which files of the newest epoch compaction would merge.
+
+    Only the plan: merged files count from the epoch that swaps them in, so a driver has to merge them. A
+    pipeline does, beside the stream; try here what another policy would do, and then give it to
+    Pipeline(compaction=…).
+    """
+    policy = CompactionPolicy(files_min=files_min, files_max=max(files_min, files_max))
+    job = session.job(job_id)
+    with waiting("reading metadata"):
+        manifest = session.epoch_state(job_id, None).manifest
+        rows = list(_merges(job, manifest, policy))
+    columns = ("operator", "table", "subtask", "files", "state_bytes", "merged_files", "rewritten_bytes")
+    session.show(Listing(columns, rows))
+    if not rows:
+        note("nothing is worth merging")
+
+
+def _merges(job: JobObjects, manifest: Manifest, policy: CompactionPolicy) -> Iterator[tuple[object, ...]]:
+    for operator in manifest.operators:
+        for metadata in job.read_subtasks(operator.subtasks):
+            yield from _merges_of(metadata, policy)
+
+
+def _merges_of(metadata: SubtaskMetadata, policy: CompactionPolicy) -> Iterator[tuple[object, ...]]:
+    for table in metadata.tables:
+        plan = plan_compaction(table.files, policy)
+        if plan is None or table.table_type.is_replicated:
+            continue
+        merged = table.files[plan.start : plan.stop]
+        yield (
+            metadata.operator_id,
+            table.table,
+            metadata.subtask_index,
+            len(table.files),
+            Bytes(sum(file.size_bytes for file in table.files)),
+            len(merged),
+            Bytes(sum(file.size_bytes for file in merged)),
+        )
