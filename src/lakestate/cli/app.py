@@ -12,7 +12,7 @@ import click
 
 import lakestate
 from lakestate.cli import config
-from lakestate.cli.commands import COMMANDS
+from lakestate.cli.commands.registry import COMMANDS
 from lakestate.cli.failures import MEANINGS, ExitCode, error_lines, exit_code_of
 from lakestate.cli.options import AtPlace, set_at, set_form
 from lakestate.cli.output import Form

@@ -14,6 +14,8 @@ from lakestate.cli.output import Form
 from lakestate.cli.session import NEWEST
 from lakestate.errors import LakestateError
 
+ROWS_SHOWN = 100
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -108,4 +110,22 @@ def pipeline_option(function: F) -> F:
         metavar="MODULE:NAME",
         envvar=config.PIPELINE,
         help="The code of the job: a Pipeline, a function that makes one, or a dict of sinks by id.",
+    )(function)
+
+
+def table_arguments(function: F) -> F:
+    """A job, an operator and a table."""
+    function = click.argument("table")(function)
+    return job_argument(click.argument("operator")(function))
+
+
+def limit_option(function: F) -> F:
+    """No more rows than this."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(min=0),
+        default=ROWS_SHOWN,
+        show_default=True,
+        metavar="N",
+        help="How many rows; 0 for all.",
     )(function)

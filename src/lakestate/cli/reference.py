@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from lakestate.cli.app import app
-from lakestate.cli.commands import COMMANDS
+from lakestate.cli.commands.registry import COMMANDS
 from lakestate.cli.config import DEFAULT_FILE
 from lakestate.cli.failures import MEANINGS
 

@@ -7,6 +7,7 @@ type, several subtasks and a watermark, and is driven by hand.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ import lakestate as ls
 from lakestate.config import StoreConfig
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.testing.chained_job import ChainedJob
-from lakestate.testing.stepping import SteppingAmbient
 
 NOON_US = 1_767_268_800_000_000
 """2026-01-01T12:00:00Z"""
+
+STARTED_MS = 1_700_000_000_000
+"""2023-11-14T22:13:20Z"""
 
 ORDERS = (
     [("ada", 9.5), ("bob", 1.0), ("cyd", 3.0)],
@@ -60,8 +63,31 @@ def shop_sinks(out: str, roll: str = "1GB") -> dict[str, ls.ParquetSink]:
     return {"out": ls.ParquetSink(out, roll=ls.Roll(bytes=roll))}
 
 
+class MinuteAmbient:
+    """A clock that stands still until the next epoch, a minute later, and numbered names."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._ids = count(1)
+        self._now_ms = STARTED_MS
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def new_id(self) -> str:
+        return f"{self._name}-{next(self._ids)}"
+
+    def next_minute(self) -> None:
+        self._now_ms += 60_000
+
+
 def backend_of(where: str | Path | StoreConfig, name: str) -> ls.ParquetBackend:
-    return ls.ParquetBackend(where, cache_bytes=0, ambient=SteppingAmbient(name))
+    return ls.ParquetBackend(where, cache_bytes=0, ambient=MinuteAmbient(name))
+
+
+def next_minute(backend: ls.ParquetBackend) -> None:
+    if isinstance(backend.ambient, MinuteAmbient):
+        backend.ambient.next_minute()
 
 
 def shop_job(
@@ -76,6 +102,7 @@ def shop_job(
 def run_orders(job: ChainedJob, epochs: Iterable[Sequence[tuple[str, float]]]) -> None:
     """Run an epoch for each list of orders."""
     for orders in epochs:
+        next_minute(job.backend)
         users, amounts = zip(*orders, strict=True)
         job.epoch(pa.table({"user": users, "amount": amounts}))
 
@@ -103,6 +130,7 @@ def make_clicks(where: str | Path | StoreConfig) -> None:
     users = pa.array(["ada", "bob", "cyd"])
     owners = subtasks_of(routing_keys([users]), 2)
     for epoch in (1, 2):
+        next_minute(backend)
         times = pa.array([NOON_US + epoch * 60_000_000 + n for n in range(3)], pa.timestamp("us", tz="UTC"))
         seen = pa.table({"user": users, "ts": times, "page": [f"page-{epoch}"] * 3})
         raw = [bytes([epoch, n]) for n in range(3)]

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import click
 import pyarrow as pa
 
 from lakestate.cli.cells import Bytes
-from lakestate.cli.options import command, dry_run_option, epoch_option, job_argument
-from lakestate.cli.output import Listing, Report
+from lakestate.cli.options import (
+    command,
+    dry_run_option,
+    epoch_option,
+    job_argument,
+    limit_option,
+    table_arguments,
+)
+from lakestate.cli.output import Report
 from lakestate.cli.rows.duck import filter_rows, run_query
-from lakestate.cli.rows.listings import parse_keys, row_listing
+from lakestate.cli.rows.listings import parse_keys, show_rows
 from lakestate.cli.rows.parquet_file import write_parquet
 from lakestate.cli.session import Session
 from lakestate.cli.waiting import note, waiting
 from lakestate.inspection import StateTable
-
-ROWS_SHOWN = 100
-
-
-def _table_arguments(function: click.decorators.FC) -> click.decorators.FC:
-    function = click.argument("table")(function)
-    return job_argument(click.argument("operator")(function))
 
 
 def _row_options(function: click.decorators.FC) -> click.decorators.FC:
@@ -39,21 +37,10 @@ def _row_options(function: click.decorators.FC) -> click.decorators.FC:
     )(function)
 
 
-def _limit_option(function: click.decorators.FC) -> click.decorators.FC:
-    return click.option(
-        "--limit",
-        type=click.IntRange(min=0),
-        default=ROWS_SHOWN,
-        show_default=True,
-        metavar="N",
-        help="How many rows; 0 for all.",
-    )(function)
-
-
 @command("state")
-@_table_arguments
+@table_arguments
 @_row_options
-@_limit_option
+@limit_option
 @click.option("--count", "only_count", is_flag=True, help="Only how many rows there are.")
 @epoch_option
 def state(
@@ -80,7 +67,7 @@ def state(
         total = sum(batch.num_rows for batch in rows)
         session.show(Report({"operator": operator, "table": table, "epoch": int(found.epoch), "rows": total}))
         return
-    _show_rows(session, rows, limit)
+    show_rows(session, rows, limit)
 
 
 def _select(
@@ -93,32 +80,10 @@ def _select(
     return filter_rows(rows, where, names or table.schema.names)
 
 
-def _show_rows(session: Session, rows: pa.RecordBatchReader, limit: int) -> None:
-    counted = _Counted(row_listing(rows.schema, rows, limit + 1 if limit else None), limit)
-    session.show(Listing(rows.schema.names, counted))
-    if limit and counted.rows > limit:
-        note(f"only the first {limit} rows are shown: --limit 0 shows all")
-
-
-class _Counted:
-    """Rows up to a limit, counted up to one more: whether there are more is then known."""
-
-    def __init__(self, listing: Listing, limit: int) -> None:
-        self._listing = listing
-        self._limit = limit
-        self.rows = 0
-
-    def __iter__(self) -> Iterator[Sequence[object]]:
-        for row in self._listing.rows:
-            self.rows += 1
-            if not self._limit or self.rows <= self._limit:
-                yield row
-
-
 @command("sql")
 @job_argument
 @click.argument("query")
-@_limit_option
+@limit_option
 @epoch_option
 def sql(session: Session, job_id: str, query: str, limit: int, epoch: str) -> None:
     """Ask the tables of an epoch with SQL (DuckDB).
@@ -136,11 +101,11 @@ def sql(session: Session, job_id: str, query: str, limit: int, epoch: str) -> No
         rows, problems = run_query(session.checkpoint.job(job_id), state_of_epoch, query)
         for problem in problems:
             note(f"not a view: {problem}")
-    _show_rows(session, rows, limit)
+    show_rows(session, rows, limit)
 
 
 @command("export")
-@_table_arguments
+@table_arguments
 @click.argument("target", metavar="DEST.parquet")
 @_row_options
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")

@@ -9,6 +9,8 @@ from itertools import islice
 import pyarrow as pa
 
 from lakestate.cli.output import Listing
+from lakestate.cli.session import Session
+from lakestate.cli.waiting import note
 from lakestate.errors import InvalidInputError
 from lakestate.inspection import StateTable
 from lakestate.protocol.names import did_you_mean
@@ -84,3 +86,26 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[object]]:
     for batch in batches:
         columns = [column.to_pylist() for column in batch.columns]
         yield from zip(*columns, strict=True)
+
+
+def show_rows(session: Session, rows: pa.RecordBatchReader, limit: int) -> None:
+    """Print rows as they come, no more than the limit; 0 for all."""
+    counted = _Counted(row_listing(rows.schema, rows, limit + 1 if limit else None), limit)
+    session.show(Listing(rows.schema.names, counted))
+    if limit and counted.rows > limit:
+        note(f"only the first {limit} rows are shown: --limit 0 shows all")
+
+
+class _Counted:
+    """Rows up to a limit, counted up to one more: whether there are more is then known."""
+
+    def __init__(self, listing: Listing, limit: int) -> None:
+        self._listing = listing
+        self._limit = limit
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[Sequence[object]]:
+        for row in self._listing.rows:
+            self.rows += 1
+            if not self._limit or self.rows <= self._limit:
+                yield row

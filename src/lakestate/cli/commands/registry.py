@@ -1,0 +1,17 @@
+"""All commands, in the order in which help shows them."""
+
+from lakestate.cli.commands.changes import diff, history
+from lakestate.cli.commands.doctor import doctor
+from lakestate.cli.commands.du import du
+from lakestate.cli.commands.fsck import fsck
+from lakestate.cli.commands.jobs import epochs, jobs, show
+from lakestate.cli.commands.plan import plan
+from lakestate.cli.commands.rollback import rollback
+from lakestate.cli.commands.state import export, sql, state
+from lakestate.cli.commands.tags import tag, tags, untag
+from lakestate.cli.commands.upkeep import compact, retain
+
+LOOKING = [jobs, epochs, show, state, sql, diff, history, du, compact, plan, fsck, doctor]
+CHANGING = [tags, tag, untag, export, retain, rollback]
+COMMANDS = [*LOOKING, *CHANGING]
+"""All commands: first those that only look, fsck --repair and doctor excepted."""
