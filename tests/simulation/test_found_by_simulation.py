@@ -15,8 +15,10 @@ from lakestate.coordinator.upkeep import Upkeep
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.retention import RetentionPolicy
-from lakestate.protocol.values import Epoch
+from lakestate.protocol.values import FIRST_GENERATION, Epoch
+from lakestate.runtime import sink_clean_up
 from lakestate.sinks import JsonLinesSink, Roll
+from lakestate.sinks.files.names import FileNaming, sink_fingerprint
 from lakestate.storage import ObjectStore, open_store
 
 
@@ -36,6 +38,30 @@ def test_clean_up_leaves_an_upload_that_the_next_epoch_has_begun_for_an_older_fi
     job.commit()
     files = [store.get(info.path).data for info in store.list() if not info.path.startswith("_")]
     assert sorted(len(data.splitlines()) for data in files) == [12, 60]
+
+
+def test_an_epoch_without_files_cleans_up_what_failed_attempts_left() -> None:
+    """The last epoch of a job had no rows, and the upload of an attempt that had failed stayed open."""
+    store = open_store(f"memory://{uuid.uuid4().hex}")
+    name = FileNaming("part", "", "json").name(sink_fingerprint("job", "out", "s"), Epoch(2), 0, "lost")
+    store.uploads.start(name)
+    store.uploads.start(name.replace("0000000002", "0000000004"))
+    manifest = Manifest(
+        "job",
+        Epoch(3),
+        FIRST_GENERATION,
+        Epoch(2),
+        started_ms=0,
+        finished_ms=0,
+        min_epoch=Epoch(1),
+        state_id="s",
+    )
+    sink = JsonLinesSink(store.url)
+    sink.__dict__["store"] = store
+    sink_clean_up({"out": sink}, "job")(manifest)
+    assert [each.upload.path for each in store.uploads.list_dangling()] == [
+        name.replace("0000000002", "0000000004")
+    ]
 
 
 def _sink_job(store: ObjectStore) -> SinkJob:

@@ -118,18 +118,26 @@ def sink_clean_up(sinks: Mapping[str, Sink], job_id: str) -> Callable[[Manifest]
 
     def clean_up(manifest: Manifest) -> None:
         failed: list[LakestateError] = []
-        for pre_commit in manifest.sinks:
-            if pre_commit.sink_id in sinks:
-                try:
-                    parts = decode_pre_commits(pre_commit.data, f"manifest of epoch {manifest.epoch}")
-                    sinks[pre_commit.sink_id].committer().clean_up(job_id, manifest.epoch, parts)
-                except LakestateError as error:
-                    # The other sinks are still cleaned up.
-                    failed.append(error)
+        for sink_id, sink in sinks.items():
+            try:
+                if (parts := _parts_to_keep(sink, sink_id, manifest)) is not None:
+                    sink.committer().clean_up(job_id, manifest.epoch, parts)
+            except LakestateError as error:
+                # The other sinks are still cleaned up.
+                failed.append(error)
         if failed:
             raise failed[0]
 
     return clean_up
+
+
+def _parts_to_keep(sink: Sink, sink_id: str, manifest: Manifest) -> list[bytes] | None:
+    """What an epoch left in a sink. If that is nothing, attempts that failed may have left something."""
+    for pre_commit in manifest.sinks:
+        if pre_commit.sink_id == sink_id:
+            return decode_pre_commits(pre_commit.data, f"manifest of epoch {manifest.epoch}")
+    empty = sink.empty_pre_commit(manifest.job_id, sink_id, manifest.state_id)
+    return None if empty is None else [empty]
 
 
 def output_claim(

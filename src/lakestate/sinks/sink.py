@@ -150,6 +150,13 @@ class Sink(ABC):
         """An event for each file that the commit of an epoch made visible. Does no I/O."""
         return ()
 
+    def empty_pre_commit(self, job_id: str, sink_id: str, state_id: str) -> bytes | None:
+        """The pre-commit of an epoch that leaves nothing, for `SinkCommitter.clean_up` of such an epoch.
+
+        None if only epochs with pre-commits are cleaned up.
+        """
+        return None
+
     def has_open_files(self, pre_commits: Sequence[bytes]) -> bool:
         """Whether an epoch with these pre-commits left something open that `finish_files` would finish.
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from lakestate.config import RetryPolicy, size_bytes
 from lakestate.errors import InvalidInputError
-from lakestate.sinks.files.names import FileNaming
+from lakestate.sinks.files.names import FileNaming, sink_fingerprint
+from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.rolling import Roll
 from lakestate.sinks.text_options import option, parse_flag, parse_number, parse_size
 
@@ -48,6 +49,10 @@ class FileSinkSettings:
     def follows_event_time(self) -> bool:
         """Whether files are finished when the watermark passes."""
         return self.roll.past_watermark is not None
+
+    def empty_pre_commit(self, job_id: str, sink_id: str, state_id: str) -> bytes:
+        """The pre-commit of an epoch in which no file is open and none was finished."""
+        return PreCommit(sink_fingerprint(job_id, sink_id, state_id)).encode()
 
     def file_sink_settings(self) -> dict[str, Any]:
         """These settings by name, to make another sink with the same ones."""
