@@ -53,7 +53,8 @@ An error is one line and a hint. The exit code says what kind it is:
 """
 
 _TAIL = """
-This page is made from the help of the command; do not edit it, run `python -m lakestate.cli.reference`.
+The [runbook](runbook.md) shows which commands help when something is wrong. This page is
+made from the help of the command; do not edit it, run `python -m lakestate.cli.reference`.
 """
 
 

@@ -37,13 +37,14 @@ class ChainedJob:
         sink: Sink | None = None,
         settings: DriverSettings | None = None,
         job_id: str = "job",
+        operator_id: str = OPERATOR,
     ) -> None:
         self._key = key
         self.backend = backend
         self.parallelism = parallelism
         self.sink = sink
         self.settings = settings
-        links = [ChainLink(OperatorStep(OPERATOR, operator))]
+        links = [ChainLink(OperatorStep(operator_id, operator))]
         sinks = {} if sink is None else {SINK: sink}
         if sink is not None:
             schema = operator.output_schema or pa.schema([])

@@ -96,7 +96,9 @@ def shop_job(
     """A driver of the shop, with two subtasks, which continues after its newest epoch."""
     sink = shop_sinks(out, roll)["out"]
     backend = where if isinstance(where, ls.ParquetBackend) else backend_of(where, job_id)
-    return ChainedJob(Totals(), backend, key="user", parallelism=2, sink=sink, job_id=job_id)
+    return ChainedJob(
+        Totals(), backend, key="user", parallelism=2, sink=sink, job_id=job_id, operator_id="per_user"
+    )
 
 
 def run_orders(job: ChainedJob, epochs: Iterable[Sequence[tuple[str, float]]]) -> None:

@@ -60,7 +60,7 @@ def test_of_an_epoch_without_manifest_the_record_is_shown(state: Path) -> None:
 
 
 def test_fsck_finds_damage_and_says_where_to_roll_back_to(state: Path) -> None:
-    damage(next((state / "shop/checkpoints/4/operator-operator").glob("*.parquet")))
+    damage(next((state / "shop/checkpoints/4/operator-per_user").glob("*.parquet")))
     code, report = as_json("fsck", "shop")
     assert code == ExitCode.FOUND
     assert report["restorable"] == [1, 2, 3]

@@ -36,7 +36,7 @@ def as_json(*arguments: str) -> tuple[int, Any]:
 
 
 def totals(folder: Path) -> list[dict[str, object]]:
-    return ls.read_state(folder / "state", "shop", "operator", "totals").sort_by("user").to_pylist()
+    return ls.read_state(folder / "state", "shop", "per_user", "totals").sort_by("user").to_pylist()
 
 
 def test_output_that_is_visible_is_listed_and_must_be_accepted(rolling: Path) -> None:

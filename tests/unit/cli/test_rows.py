@@ -25,7 +25,7 @@ TOTALS = [
 
 def test_an_export_holds_the_rows_that_a_restored_operator_would_see(state: Path) -> None:
     file = state.parent / "totals.parquet"
-    assert run_command("export", "shop", "operator", "totals", str(file)).code == 0
+    assert run_command("export", "shop", "per_user", "totals", str(file)).code == 0
     assert pq.read_table(file).sort_by("user").to_pylist() == TOTALS
 
 
@@ -68,13 +68,13 @@ def test_an_export_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("state", "shop", "operator", "totals"),
-        ("state", "shop", "operator", "totals", "--where", "n > 0"),
+        ("state", "shop", "per_user", "totals"),
+        ("state", "shop", "per_user", "totals", "--where", "n > 0"),
         ("sql", "shop", "SELECT * FROM totals"),
     ],
 )
 def test_a_damaged_data_file_is_told_by_name(state: Path, arguments: tuple[str, ...]) -> None:
-    file = next((state / "shop/checkpoints/4/operator-operator").glob("*.parquet"))
+    file = next((state / "shop/checkpoints/4/operator-per_user").glob("*.parquet"))
     damage(file)
     answer = run_command(*arguments)
     assert answer.code == ExitCode.DAMAGED

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.spark.checks import test_pipeline_dry_run as versions
 from tests.support.command_line import run_command
+from tests.support.repository import ROOT
 from tests.support.spark.pipelines import events, run_available, write_input
 from tests.support.spark.totals import Totals
 
@@ -72,3 +73,14 @@ def test_doctor_runs_a_task_in_a_python_worker(jobs: versions.Jobs) -> None:
     assert found["spark"]["verdict"] == "ok", found["spark"]
     assert f"lakestate {ls.__version__}" in found["spark"]["detail"]
     assert answer.code == 0
+
+
+def test_the_plan_of_the_runbook_runs(jobs: versions.Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        line
+        for line in (ROOT / "docs/runbook.md").read_text().splitlines()
+        if line.startswith("lakestate plan ")
+    ]
+    pipeline = jobs.pipeline(Totals())
+    monkeypatch.setattr(code, "import_module", lambda name: type("module", (), {"pipeline": pipeline}))
+    assert [run_command(*line.split()[1:]).code for line in lines] == [0, 0]
