@@ -110,7 +110,7 @@ class SurviveFaults:
             raise InvalidInputError("no history to run", found=f"seeds={count}", expected="at least 1")
         with _quiet():
             for seed in range(count) if self.only is None else [self.only]:
-                found = _run(seed, job)
+                found = run_history(seed, job)
                 if found.violation is not None:
                     pytest.fail(self._failure_report(found, job), pytrace=False)
 
@@ -143,7 +143,8 @@ def survive_faults(request: pytest.FixtureRequest) -> SurviveFaults:
     )
 
 
-def _run(seed: int, job: OperatorJob) -> RunResult:
+def run_history(seed: int, job: OperatorJob) -> RunResult:
+    """Run one history of a job."""
     return run_seed(seed, scenario=_scenario(seed, job), make_job=_job_factory(job))
 
 
@@ -167,7 +168,7 @@ def _remarks(failure: Failure, job: OperatorJob, *, earlier_fail: bool) -> Itera
 
 def _earlier_histories_fail(seed: int, job: OperatorJob) -> bool:
     """Whether a history that passed before fails now, because an earlier one left something behind."""
-    return any(_run(before, job).violation is not None for before in range(min(seed, SEEDS_DEFAULT)))
+    return any(run_history(before, job).violation is not None for before in range(min(seed, SEEDS_DEFAULT)))
 
 
 def _run_undisturbed(job: OperatorJob) -> None:
