@@ -9,7 +9,9 @@ the files on disk.
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,6 +19,7 @@ from collections import deque
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from textwrap import indent
 from typing import NoReturn
 
 import duckdb
@@ -200,6 +203,19 @@ def show_disk(demo: Demo) -> None:
     show_table(columns, [[str(row[name]) for name in columns] for row in best.slice(0, 4).to_pylist()])
 
 
+def show_commands(demo: Demo) -> None:
+    """Look inside with the command that whoever is on call has."""
+    say("7. The same from a terminal: the lakestate command. Try it on what is left here.")
+    query = "SELECT rank, count(*) AS items FROM best GROUP BY rank ORDER BY rank LIMIT 3"
+    for arguments in (["jobs"], ["epochs", JOB, "--limit", "3"], ["sql", JOB, query]):
+        command = ["lakestate", "--at", f"{demo.folder}/checkpoints", *arguments]
+        print(f"\n   $ {shlex.join(command)}")
+        done = subprocess.run(
+            [sys.executable, "-m", "lakestate.cli", *command[1:]], capture_output=True, text=True, check=True
+        )
+        print(indent(done.stdout, "   "), end="")
+
+
 def main() -> int:
     """Run, kill, run again, compare."""
     arguments = argparse.ArgumentParser(description="A pipeline that is killed in the middle and restarted.")
@@ -221,6 +237,7 @@ def main() -> int:
     demo.finish(demo.start())
     equal = show_result(demo)
     show_disk(demo)
+    show_commands(demo)
     say(f"Done in {time.monotonic() - started:.0f} seconds. All files are still in {folder}")
     return 0 if equal else 1
 

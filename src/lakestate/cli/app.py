@@ -16,7 +16,7 @@ from lakestate.cli.commands.registry import COMMANDS
 from lakestate.cli.failures import MEANINGS, ExitCode, error_lines, exit_code_of
 from lakestate.cli.options import AtPlace, set_at, set_form
 from lakestate.cli.output import Form
-from lakestate.cli.session import Session
+from lakestate.cli.session import ReaderGoneError, Session
 from lakestate.errors import LakestateError
 
 _CODES = "\n".join(f"  {code.value:>3}  {text}" for code, text in MEANINGS.items())
@@ -84,7 +84,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     is_debugging = "--debug" in given
     try:
         app.main(_debug_first(given), prog_name="lakestate", standalone_mode=False, obj=session)
-        sys.stdout.flush()
         return session.exit_code
     except click.exceptions.Exit as end:
         return end.exit_code
@@ -95,8 +94,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("interrupted\n")
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # Whoever reads has seen enough; Python must not complain at its end.
+    except ReaderGoneError:
+        # Not a failure; Python must not complain at its end either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except LakestateError as error:

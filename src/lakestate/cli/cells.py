@@ -91,7 +91,20 @@ def text_for_people(value: object) -> str:
         case list() | tuple():
             return ", ".join(text_for_people(each) for each in value)
         case _:
-            return str(value)
+            return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Text without characters that a terminal would obey: state holds what strangers have sent.
+
+    >>> printable("a\\x1b[31m\\nb")
+    'a\\\\x1b[31m\\\\nb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+    )
 
 
 def plain_value(value: object) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from lakestate.cli.cells import printable
 from lakestate.cli.main import MISSING_EXTRA
 from lakestate.errors import (
     CorruptionError,
@@ -80,4 +81,4 @@ def error_lines(error: LakestateError) -> list[str]:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))

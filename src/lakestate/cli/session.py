@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from functools import cached_property
 
 from lakestate.cli.config import Place, Settings, read_settings
@@ -16,6 +17,10 @@ from lakestate.protocol.names import did_you_mean
 from lakestate.protocol.values import Epoch
 
 NEWEST = "newest"
+
+
+class ReaderGoneError(Exception):
+    """Whoever reads the output, such as `head`, has seen enough."""
 
 
 class Session:
@@ -59,10 +64,15 @@ class Session:
 
     def show(self, result: Listing | Report) -> None:
         """Print a result."""
-        if isinstance(result, Listing):
-            self.output.show_listing(result)
-        else:
-            self.output.show_report(result)
+        output = self.output
+        try:
+            if isinstance(result, Listing):
+                output.show_listing(result)
+            else:
+                output.show_report(result)
+            sys.stdout.flush()
+        except BrokenPipeError as gone:
+            raise ReaderGoneError from gone
 
     def job(self, job_id: str) -> JobObjects:
         """The objects of a job that exists."""

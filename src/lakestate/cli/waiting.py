@@ -10,6 +10,8 @@ from threading import Lock, Timer
 from rich.console import Console
 from rich.status import Status
 
+from lakestate.cli.cells import printable
+
 PATIENCE_SECONDS = 1.0
 """What is done sooner shows nothing."""
 
@@ -60,4 +62,4 @@ def waiting(text: str) -> Iterator[Waiting]:
 
 def note(text: str) -> None:
     """Say something to people that is not a result."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable(text)}\n")

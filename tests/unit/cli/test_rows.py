@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -80,3 +83,21 @@ def test_a_damaged_data_file_is_told_by_name(state: Path, arguments: tuple[str, 
     assert answer.code == ExitCode.DAMAGED
     assert file.name in answer.err
     assert run_command(*arguments, "--epoch", "3").code == 0
+
+
+def test_columns_of_the_same_name_are_told_apart(state: Path) -> None:
+    query = "SELECT a.user, b.user FROM totals a JOIN totals b USING (user) WHERE user = 'ada'"
+    answer = run_command("sql", "shop", query, "--output", "json")
+    assert json.loads(answer.out) == [{"user": "ada", "user_2": "ada"}]
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_sent(state: Path) -> None:
+    answer = run_command("sql", "shop", "SELECT 'a' || chr(27) || '[31m' || chr(10) AS x")
+    assert answer.out.splitlines()[-1] == r"a\x1b[31m\n"
+
+
+def test_a_reader_that_has_seen_enough_is_not_an_error(state: Path) -> None:
+    query = "sql shop 'SELECT * FROM range(1000000)' --limit 0 -o csv"
+    script = f"{sys.executable} -m lakestate.cli {query} | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("range\n0\n", "")

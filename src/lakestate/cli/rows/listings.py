@@ -77,6 +77,22 @@ def _column(values: list[object], name: str, table: StateTable) -> pa.Array:
         ) from cause
 
 
+def distinct(names: Sequence[str]) -> list[str]:
+    """Names of columns, with a number after one that was there before: an object has each name once.
+
+    >>> distinct(["user", "n", "user", "user_2"])
+    ['user', 'n', 'user_2', 'user_2_2']
+    """
+    found: list[str] = []
+    for name in names:
+        number, free = 1, name
+        while free in found:
+            number += 1
+            free = f"{name}_{number}"
+        found.append(free)
+    return found
+
+
 def row_listing(schema: pa.Schema, batches: Iterable[pa.RecordBatch], limit: int | None) -> Listing:
     """Rows as they come, no more than the limit."""
     return Listing(schema.names, islice(_rows(batches), limit))
@@ -91,7 +107,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[object]]:
 def show_rows(session: Session, rows: pa.RecordBatchReader, limit: int) -> None:
     """Print rows as they come, no more than the limit; 0 for all."""
     counted = _Counted(row_listing(rows.schema, rows, limit + 1 if limit else None), limit)
-    session.show(Listing(rows.schema.names, counted))
+    session.show(Listing(distinct(rows.schema.names), counted))
     if limit and counted.rows > limit:
         note(f"only the first {limit} rows are shown: --limit 0 shows all")
 
