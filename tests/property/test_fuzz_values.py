@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.support.fuzzing.hostile_bytes import FUZZ, TEXTS, decodes_or_refuses, mutated, mutated_tree, nested
 from tests.support.metadata import MANIFEST, SUBTASK
 
+from lakestate.coordinator.engine.batches import engine_files_without_batch
 from lakestate.coordinator.epoch_plan import (
     StepMetrics,
     SubtaskReport,
@@ -29,7 +30,6 @@ from lakestate.errors import LakestateError
 from lakestate.protocol.metadata import NamedBytes
 from lakestate.protocol.values import Epoch
 from lakestate.spark.checkpoint.offsets import (
-    engine_files_without_batch,
     files_to_rebuild,
     rebuild_directory,
     source_offsets,
