@@ -7,7 +7,7 @@ stands beside `verification/`, and neither knows the other. Other layers use the
 from lakestate.inspection.changes import KeyVersion, StateChanges, TableHistory
 from lakestate.inspection.checkpoint import Checkpoint, JobInfo, open  # noqa: A004
 from lakestate.inspection.epoch_info import EpochInfo
-from lakestate.inspection.epoch_state import EpochState, OperatorInfo
+from lakestate.inspection.epoch_state import EpochState, FileInfo, OperatorInfo
 from lakestate.inspection.job_state import EpochLike, JobState
 from lakestate.inspection.listing import Listing
 from lakestate.inspection.row_filter import Where
@@ -19,6 +19,7 @@ __all__ = [
     "EpochInfo",
     "EpochLike",
     "EpochState",
+    "FileInfo",
     "JobInfo",
     "JobState",
     "KeyVersion",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from lakestate.inspection.listing import Listing
+from lakestate.inspection.listing import Listing, time_of_us
 from lakestate.inspection.state import StateSource
 from lakestate.inspection.state_table import StateTable, TableInfo
 from lakestate.job.objects import JobObjects
@@ -27,6 +28,26 @@ class OperatorInfo:
     files: int
     written_bytes: int
     watermark_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One data file, as one subtask refers to it."""
+
+    operator: str
+    table: str
+    subtask: int
+    url: str
+    epoch: Epoch
+    """The epoch that wrote it."""
+    rows: int
+    removals: int
+    size_bytes: int
+    row_groups: int
+    version: int
+    first_time: datetime | None
+    """The earliest event time, or time of writing, if rows expire by it."""
+    last_time: datetime | None
 
 
 class EpochState:
@@ -57,6 +78,11 @@ class EpochState:
         entries = self.manifest.operators if operator is None else [self.manifest.require_operator(operator)]
         return Listing(info for entry in entries for info in self._tables_of(entry))
 
+    def files(self, operator: str | None = None) -> Listing[FileInfo]:
+        """The data files of all operators, or of one, once for each subtask that refers to them."""
+        entries = self.manifest.operators if operator is None else [self.manifest.require_operator(operator)]
+        return Listing(info for entry in entries for info in self._files_of(entry))
+
     def table(self, operator: str, table: str | Table) -> StateTable:
         """A table by its name, or by its declaration if the epoch holds rows of several state versions."""
         return StateTable(self.source(operator, table))
@@ -70,6 +96,26 @@ class EpochState:
         entry = self.manifest.operator(operator)
         stored = () if entry is None else self._objects.read_subtasks(entry.subtasks)
         return table in newest_configs(stored)
+
+    def _files_of(self, entry: OperatorEntry) -> Iterator[FileInfo]:
+        stored = self._objects.read_subtasks(entry.subtasks)
+        for subtask, metadata in zip(entry.subtasks, stored, strict=True):
+            for files in metadata.tables:
+                for file in files.files:
+                    yield FileInfo(
+                        entry.operator_id,
+                        files.table,
+                        subtask.subtask_index,
+                        self._objects.url_of(file.path),
+                        file.epoch,
+                        file.row_count,
+                        file.removed_count,
+                        file.size_bytes,
+                        max(1, len(file.blocks)),
+                        file.state_version,
+                        time_of_us(None if file.times is None else file.times.first_us),
+                        time_of_us(None if file.times is None else file.times.last_us),
+                    )
 
     def _tables_of(self, entry: OperatorEntry) -> Sequence[TableInfo]:
         stored = self._objects.read_subtasks(entry.subtasks)

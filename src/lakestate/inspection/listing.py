@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from html import escape
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
@@ -40,12 +41,31 @@ class Listing(tuple[Row, ...]):
 
     def to_arrow(self) -> pa.Table:
         """The rows as an Arrow table, with a column for each field; what is nested is text."""
-        return pa.Table.from_pylist([{name: _plain(item) for name, item in row_items(row)} for row in self])
+        rows = [{name: _plain(item) for name, item in row_items(row)} for row in self]
+        return pa.Table.from_pylist(rows, listing_schema(type(self[0])) if self else pa.schema([]))
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         rows = [dict(row_items(row)) for row in self]
         names = [name for name in rows[0] if any(row[name] not in (None, "", ()) for row in rows)]
         return names, [[cell_text(name, row[name]) for name in names] for row in rows]
+
+
+def listing_schema(kind: type) -> pa.Schema:
+    """The columns of a list of such rows."""
+    hints = get_type_hints(kind)
+    return pa.schema([pa.field(name, _arrow_type(hint)) for name, hint in hints.items()])
+
+
+def _arrow_type(hint: Any) -> pa.DataType:
+    if get_origin(hint) in (UnionType, Union):
+        (hint,) = (each for each in get_args(hint) if each is not NoneType)
+    if get_origin(hint) is tuple:
+        return pa.list_(pa.string())
+    if issubclass(hint, bool):
+        return pa.bool_()
+    if issubclass(hint, int):
+        return pa.int64()
+    return pa.timestamp("us", tz="UTC") if issubclass(hint, datetime) else pa.string()
 
 
 def row_items(row: object) -> list[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,7 +21,9 @@ from lakestate.inspection.job_names import job_not_found, nearest_hint
 from lakestate.job.objects import JobObjects
 from lakestate.job.published_epochs import open_epoch
 from lakestate.job.state_backend import StateBackend
+from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.metadata import Manifest, SubtaskMetadata, TableFiles
+from lakestate.protocol.rescale import clip_files
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import Table
@@ -98,6 +100,24 @@ class StateSource:
         source = cls(backend, manifest, operator, found, _parts(stored, found))
         source._check_versions()
         return source
+
+    def clip_to(self, keys: KeyRange) -> StateSource:
+        """The same for some of the keys, without what only others need. It travels to other processes."""
+        parts = [
+            (
+                replace(metadata, key_range=held, tables=(), configs=()),
+                replace(files, files=clip_files(files.files, held)),
+            )
+            for metadata, files in self.parts
+            if (held := metadata.key_range.intersection(keys)) is not None
+        ]
+        return replace(self, manifest=self._small_manifest, parts=parts)
+
+    @cached_property
+    def _small_manifest(self) -> Manifest:
+        """What reading rows needs of the manifest."""
+        entry = replace(self.manifest.require_operator(self.operator_id), subtasks=())
+        return replace(self.manifest, operators=(entry,), sinks=(), engine_files=(), engine_logs=())
 
     @cached_property
     def schema(self) -> pa.Schema:

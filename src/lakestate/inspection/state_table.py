@@ -83,10 +83,10 @@ class StateTable(RowSource):
     """
 
     def __init__(self, source: StateSource) -> None:
-        self._source = source
+        self.source = source
 
     def __repr__(self) -> str:
-        job, epoch = self._source.manifest.job_id, self.epoch
+        job, epoch = self.source.manifest.job_id, self.epoch
         return f"StateTable({job!r}, {self.operator!r}, {self.name!r}, epoch {epoch})"
 
     def _repr_html_(self) -> str:
@@ -100,27 +100,27 @@ class StateTable(RowSource):
     @property
     def name(self) -> str:
         """The name of the table."""
-        return self._source.table.name
+        return self.source.table.name
 
     @property
     def operator(self) -> str:
         """The operator that it belongs to."""
-        return self._source.operator_id
+        return self.source.operator_id
 
     @property
     def epoch(self) -> Epoch:
         """The epoch that is read."""
-        return self._source.manifest.epoch
+        return self.source.manifest.epoch
 
     @property
     def declaration(self) -> TableConfig:
         """How the table was declared: columns, type, version, time to live, description."""
-        return self._source.table.config
+        return self.source.table.config
 
     @property
     def info(self) -> TableInfo:
         """The declaration as texts, and rows, bytes and files as they are stored."""
-        return TableInfo.of(self.operator, self.declaration, (files for _, files in self._source.parts))
+        return TableInfo.of(self.operator, self.declaration, (files for _, files in self.source.parts))
 
     @cached_property
     def key_columns(self) -> tuple[str, ...]:
@@ -135,7 +135,7 @@ class StateTable(RowSource):
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the rows: keys, then values."""
-        return self._source.schema
+        return self.source.schema
 
     def get(self, keys: Keys, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of some keys. A key without a row is not in the result.
@@ -168,7 +168,7 @@ class StateTable(RowSource):
         names = self.schema.names if columns is None else require_columns(columns, self.schema, self.name)
         read = [name for name in self.schema.names if name in names or name in rows.columns]
         schema = pa.schema([self.schema.field(name) for name in names])
-        batches = (rows.apply(batch) for batch in self._source.batches(read, rows.keys))
+        batches = (rows.apply(batch) for batch in self.source.batches(read, rows.keys))
         return pa.RecordBatchReader.from_batches(
             schema, (batch.select(names) for batch in batches if batch.num_rows)
         )

@@ -64,7 +64,7 @@ class Span:
 
         `wanted` are routing keys, ascending: ranges without any of them are left out.
         """
-        if self._is_same or (wanted is not None and narrow_range(self.keys, wanted) is None):
+        if self.is_same or (wanted is not None and narrow_range(self.keys, wanted) is None):
             return
         changed = self._changed_keys
         if wanted is not None:
@@ -75,7 +75,8 @@ class Span:
                 yield found
 
     @cached_property
-    def _is_same(self) -> bool:
+    def is_same(self) -> bool:
+        """Whether both epochs have the same rows, as far as files can tell."""
         return _identities(self.before) == _identities(self.after) and not self._may_have_expired
 
     @cached_property

@@ -17,6 +17,7 @@ from lakestate.inspection.state import StateSource
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.values import Epoch
 from lakestate.row_kind import AFTER, BEFORE, CHANGE, DELETE, INSERT
+from lakestate.tables.contract import Table
 from lakestate.tables.runs.table import RunTable, ScannedView
 
 EXPIRED = "_expired"
@@ -35,7 +36,7 @@ class StateChanges(RowSource):
     """
 
     def __init__(self, before: StateSource | None, after: StateSource | None) -> None:
-        self._before, self._after = before, after
+        self.before, self.after = before, after
         self._check_versions()
 
     def __repr__(self) -> str:
@@ -48,12 +49,22 @@ class StateChanges(RowSource):
     @property
     def name(self) -> str:
         """The name of the table."""
-        return self._known.table.name
+        return self.table.name
+
+    @property
+    def table(self) -> Table:
+        """The declaration of the table."""
+        return self._known.table
+
+    def clip_to(self, keys: KeyRange) -> StateChanges:
+        """The same for some of the keys."""
+        sides = (None if side is None else side.clip_to(keys) for side in (self.before, self.after))
+        return StateChanges(*sides)
 
     @property
     def epochs(self) -> tuple[Epoch | None, Epoch | None]:
         """The epochs that are compared; None for one in which there is no such table."""
-        first, last = (None if side is None else side.manifest.epoch for side in (self._before, self._after))
+        first, last = (None if side is None else side.manifest.epoch for side in (self.before, self.after))
         return first, last
 
     @property
@@ -69,12 +80,12 @@ class StateChanges(RowSource):
     @cached_property
     def row_schema(self) -> pa.Schema:
         """The columns of the table."""
-        schemas = [side.schema for side in (self._before, self._after) if side is not None]
+        schemas = [side.schema for side in (self.before, self.after) if side is not None]
         return pa.schema(map(_wider_field, schemas[0], schemas[-1]))
 
     @property
     def _known(self) -> StateSource:
-        known = self._before if self._after is None else self._after
+        known = self.before if self.after is None else self.after
         assert known is not None
         return known
 
@@ -88,24 +99,25 @@ class StateChanges(RowSource):
 
     def can_have(self, rows: RowFilter) -> bool:
         """False if the files of both epochs show that no row of a filter has changed."""
-        return not self._is_in_runs or any(True for _ in self._pieces(rows.keys))
+        return not self.is_in_runs or any(True for _ in self._pieces(rows.keys))
 
     def _batches(self, keys: Mapping[str, pa.Array] | None) -> Iterator[pa.RecordBatch]:
-        with self._known.guard(), (self._before or self._known).guard():
-            if not self._is_in_runs:
+        with self._known.guard(), (self.before or self._known).guard():
+            if not self.is_in_runs:
                 yield from self._whole_difference()
                 return
             for span, piece in self._pieces(keys):
                 yield from self._piece_difference(span, piece).to_batches()
 
     @property
-    def _is_in_runs(self) -> bool:
+    def is_in_runs(self) -> bool:
+        """Whether the table can be compared in pieces."""
         return isinstance(self._known.table, RunTable)
 
     def _pieces(self, keys: Mapping[str, pa.Array] | None) -> Iterator[tuple[Span, KeyRange]]:
         routing = None if keys is None else self._known.table.routing_keys_of(keys)
         wanted = None if routing is None else np.unique(routing)
-        for span in spans_of(self._before, self._after):
+        for span in spans_of(self.before, self.after):
             for piece in span.pieces(wanted):
                 yield span, piece
 
@@ -126,7 +138,7 @@ class StateChanges(RowSource):
         """The difference of a table that is small, or whose type does not tell which files hold a key."""
         before, after = (
             self.row_schema.empty_table() if side is None else side.reader().read_all().cast(self.row_schema)
-            for side in (self._before, self._after)
+            for side in (self.before, self.after)
         )
         found = self._difference(before, after)
         return iter(self._rows(before, after, found, np.zeros(len(found.deleted), dtype=bool)).to_batches())
@@ -149,13 +161,13 @@ class StateChanges(RowSource):
         return pa.concat_tables(pieces).cast(self.schema)
 
     def _check_versions(self) -> None:
-        if self._before is None or self._after is None:
+        if self.before is None or self.after is None:
             return
-        old, new = self._before.table.config, self._after.table.config
+        old, new = self.before.table.config, self.after.table.config
         if (old.key_columns, old.value_columns) != (new.key_columns, new.value_columns):
             raise IncompatibleStateError(
                 f"table {self.name} has other columns in these epochs",
-                object_name=f"epochs {self._before.manifest.epoch} and {self._after.manifest.epoch}",
+                object_name=f"epochs {self.before.manifest.epoch} and {self.after.manifest.epoch}",
                 found=", ".join(map(str, (*old.key_columns, *old.value_columns))),
                 expected=", ".join(map(str, (*new.key_columns, *new.value_columns))),
                 action="pass the declared table, with its migrations, instead of its name",

@@ -1,4 +1,4 @@
-"""`format("lakestate")`: a file sink for Spark queries that are not pipelines.
+"""`format("lakestate")`: a file sink for Spark queries that are not pipelines, and state tables to read.
 
 May import `graph` for schemas and shuffles, and everything below `spark`.
 """

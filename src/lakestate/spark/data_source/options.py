@@ -76,7 +76,7 @@ class DataSourceOptions:
                 action="use lakestate.write_stream(df, shuffle_by_partition=8, …), or df.repartition(8, …)",
             )
         _check_known((name for name in given if not name.startswith(STORE_PREFIX)), _format_class(given))
-        url = _url(_require(given, "path", "where the files go"))
+        url = location_url(_require(given, "path", "where the files go"))
         state = _state_url(given)
         return cls(
             sink=_sink(url, given, store),
@@ -151,14 +151,14 @@ def _partition_by(text: str) -> tuple[str | EventTime, ...]:
 
 def _state_url(given: Mapping[str, str]) -> str:
     if "statelocation" in given:
-        return _url(given["statelocation"])
+        return location_url(given["statelocation"])
     if "checkpointlocation" not in given:
         raise InvalidInputError(
             "no option says where to keep the state of the sink",
             object_name="option checkpointLocation",
             action="set checkpointLocation as an option of this query, or stateLocation",
         )
-    checkpoint = _url(given["checkpointlocation"])
+    checkpoint = location_url(given["checkpointlocation"])
     if not _is_local(checkpoint) and urlsplit(checkpoint).scheme not in SCHEMES:
         raise InvalidInputError(
             "state cannot be kept beside Spark's checkpoint at this location",
@@ -176,7 +176,7 @@ def _checkpoint(given: Mapping[str, str], store: Mapping[str, str]) -> StoreConf
     """
     if "checkpointlocation" not in given:
         return None
-    url = _url(given["checkpointlocation"])
+    url = location_url(given["checkpointlocation"])
     if _is_local(url):
         return StoreConfig(url)
     return None if "statelocation" in given else StoreConfig(url, store)
@@ -189,10 +189,10 @@ def _job_id(given: Mapping[str, str], state: str) -> str:
     return require_name("job", given.get("jobid", f"sink-{digest}"))
 
 
-def _url(location: str) -> str:
+def location_url(location: str) -> str:
     """A location in Spark's notation, as a URL for `open_store`.
 
-    >>> _url("s3a://bucket/out/"), _url("file:/data/out"), _url("/data/o t")
+    >>> location_url("s3a://bucket/out/"), location_url("file:/data/out"), location_url("/data/o t")
     ('s3://bucket/out', 'file:///data/out', 'file:///data/o%20t')
     """
     scheme, colon, rest = store_url(location).partition(":")

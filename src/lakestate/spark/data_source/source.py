@@ -23,6 +23,14 @@ from lakestate.spark.data_source.commit import WrittenPartition, commit_batch, e
 from lakestate.spark.data_source.job import BatchPlan, LatestTime, SinkJob, writer_name
 from lakestate.spark.data_source.options import DataSourceOptions
 from lakestate.spark.data_source.position import BatchPosition, is_published
+from lakestate.spark.data_source.reading import (
+    ChangeStreamReader,
+    FilteringStateReader,
+    ReadOptions,
+    StateReader,
+)
+from lakestate.spark.data_source.reading.plan import spark_columns
+from lakestate.spark.data_source.reading.reader import schema_of
 from lakestate.spark.graph.partition_shuffle import shuffle_expressions
 from lakestate.spark.graph.schemas import spark_ddl
 from lakestate.tables.arrow.schema import arrow_fields, columns_of
@@ -36,11 +44,16 @@ NAME = "lakestate"
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("lakestate")` known to a session, with the file formats registered so far."""
-    spark.dataSource.register(_with_formats(registered_formats()))
+    """Make `format("lakestate")` known to a session, with the file formats registered so far.
+
+    Conditions of queries are pushed down if the session's `spark.sql.python.filterPushdown.enabled` is true.
+    """
+    pushes_filters = spark.conf.get(_PUSHDOWN, "false") == "true"
+    spark.dataSource.register(_with_formats(registered_formats(), pushes_filters))
 
 
 def write_stream(
@@ -68,7 +81,7 @@ def write_stream(
 
 
 class LakestateDataSource(DataSource):
-    """The sink that `df.writeStream.format("lakestate")` names."""
+    """State tables to read, and the sink that `df.writeStream.format("lakestate")` names."""
 
     formats: ClassVar[tuple[type[FileFormat], ...]] = ()
     """File formats that users registered."""
@@ -78,13 +91,21 @@ class LakestateDataSource(DataSource):
         """The name to pass to `format`."""
         return NAME
 
+    pushes_filters: ClassVar[bool] = False
+    """Whether Spark passes conditions on: it refuses a reader that takes them unless it is told to."""
+
     def schema(self) -> str:
-        """Refuse to read: Spark can read the files without this data source."""
-        raise InvalidInputError(
-            "the format lakestate is only for writing",
-            object_name=self.options.get("path"),
-            action="read them with spark.read.parquet or spark.read.json",
-        )
+        """The columns of the state table, of its changes, or of a metadata table."""
+        return spark_columns(schema_of(ReadOptions.of(self.options)))
+
+    def reader(self, schema: StructType) -> StateReader:
+        """The reader of one query."""
+        kind = FilteringStateReader if self.pushes_filters else StateReader
+        return kind(ReadOptions.of(self.options), _arrow_schema(schema))
+
+    def streamReader(self, schema: StructType) -> ChangeStreamReader:  # noqa: N802
+        """The reader of the changes of a state table."""
+        return ChangeStreamReader(ReadOptions.of(self.options).require_changes(), _arrow_schema(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: N802
         """The writer of one batch."""
@@ -159,20 +180,24 @@ class BatchWriter(DataSourceStreamArrowWriter):
         """Do nothing: no epoch refers to what the tasks stored, and upkeep removes it later."""
 
 
-def _with_formats(formats: tuple[type[FileFormat], ...]) -> type[LakestateDataSource]:
-    """The data source with formats that it takes along.
+def _with_formats(formats: tuple[type[FileFormat], ...], pushes_filters: bool) -> type[LakestateDataSource]:
+    """The data source with formats and settings that it takes along.
 
     Spark sends the class to other processes, which import the package but do not run the user's program.
     A class that is made here is sent with everything in it.
     """
-    if not formats:
+    if not formats and not pushes_filters:
         return LakestateDataSource
-    return type(LakestateDataSource.__name__, (LakestateDataSource,), {"formats": formats})
+    taken = {"formats": formats, "pushes_filters": pushes_filters}
+    return type(LakestateDataSource.__name__, (LakestateDataSource,), taken)
 
 
 def _sink_job(options: Mapping[str, str], schema: StructType) -> SinkJob:
-    rows = pa.schema(arrow_fields(columns_of(spark_ddl(schema), what="row")))
-    return SinkJob.of(options, rows)
+    return SinkJob.of(options, _arrow_schema(schema))
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    return pa.schema(arrow_fields(columns_of(spark_ddl(schema), what="row")))
 
 
 def _current_task() -> tuple[int, BatchPosition]:
