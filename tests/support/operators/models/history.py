@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from lakestate.operators.operator import Operator
 from lakestate.testing.operator_job import OperatorJob
 from lakestate.testing.plugin import Left, Right, Seen, SeenEpoch, SurviveFaults, run_history
@@ -47,9 +49,14 @@ class Case:
     def run(self, seed: int) -> None:
         """Run one history, with rows of its own. A failure is reduced and reported."""
         rows, settings = self._given(seed)
-        SurviveFaults(f"tests/simulation/operators/test_operators.py -k {self}", only=seed)(
-            self.make, rows, **settings
+        test = (
+            f"tests/simulation/operators/test_operators.py::test_results_and_state_are_exact[{seed}-{self}]"
         )
+        try:
+            SurviveFaults(test, only=seed)(self.make, rows, **settings)
+        except pytest.fail.Exception as failure:
+            # Here the seed is part of the test's name.
+            pytest.fail(str(failure).replace(f"--simulation-seed {seed}", "--full"), pytrace=False)
 
     def violation(self, seed: int) -> BrokenPromiseError | None:
         """What one history shows to be wrong."""
@@ -122,6 +129,28 @@ def timed_rows(rng: random.Random) -> list[Row]:
 def rows_with_times(rng: random.Random) -> list[Row]:
     """The same, of which every one has a time."""
     return [row | {"ts": row["ts"] or START} for row in timed_rows(rng)]
+
+
+def rows_in_panes(rng: random.Random) -> list[Row]:
+    """Rows with the starts of windows of five seconds."""
+    size_us = 5_000_000
+    rows = timed_rows(rng)
+    return [
+        row | {"_pane": None if row["ts"] is None else us(row["ts"]) // size_us * size_us} for row in rows
+    ]
+
+
+def signed_rows(rng: random.Random) -> list[Row]:
+    """Rows that count, and rows that take back one before them."""
+    live: list[Row] = []
+    found: list[Row] = []
+    for row in rows_with_times(rng):
+        if live and rng.random() < 0.4:
+            found.append(live.pop(rng.randrange(len(live))) | {"ts": row["ts"], "_sign": -1})
+        else:
+            live.append(row)
+            found.append(row | {"_sign": 1})
+    return found
 
 
 def two_streams(rng: random.Random) -> list[Row]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from tests.support.operators.models.history import Outcome, Row, Step, at, steps, total, us
+from tests.support.operators.models.history import Outcome, Row, at, steps, total, us
 
 import lakestate as ls
-from lakestate.testing.plugin import Left, Right, Seen
+from lakestate.testing.plugin import Seen
 
 SECOND = 1_000_000
 SILENCE_S = 4
@@ -114,79 +114,68 @@ def silent_keys(seen: Seen) -> Outcome:
     )
 
 
-def joined(how: str, lower_s: int, upper_s: int, seen: Seen) -> Outcome:
-    """Pairs of rows in range, and rows that can no longer have one."""
-    join = _Join(how, lower_s * SECOND, upper_s * SECOND)
+def newest_changes(seen: Seen) -> Outcome:
+    """How the newest row of each key changes."""
+    newest: dict[Any, Row] = {}
+    output: list[Row] = []
     for step in steps(seen):
-        join.run(step)
-    return Outcome(join.output, join.tables)
+        for key in dict.fromkeys(row["k"] for row in step.rows):
+            before = newest.get(key)
+            rows = [row for row in step.rows if row["k"] == key]
+            newest[key] = after = max(rows if before is None else [before, *rows], key=_by_time)
+            changes = _change(before, after, 0)
+            output += [{name: row[name] for name in row if name != "rank"} for row in changes]
+    return Outcome(output, {"newest": list(newest.values())})
 
 
-class _Join:
-    """Rows of two sides, each with the number of its epoch, whether it had a match then, and later."""
-
-    def __init__(self, how: str, lower: int, upper: int) -> None:
-        self.how, self.number = how, 0
-        self.far = {Left: upper, Right: -lower}
-        self.range = (lower, upper)
-        self.sides: dict[Any, list[Row]] = {Left: [], Right: []}
-        self.output: list[Row] = []
-
-    def run(self, step: Step) -> None:
-        self.number += 1
-        for kind, held in self.sides.items():
-            new = [row for row in step.epoch.rows if isinstance(row, kind)]
-            held += [
-                {"row": row, "time": us(_time(row)), "epoch": self.number, "first": None}
-                for row in new
-                if row["k"] is not None and _time(row) is not None
-            ]
-            if self._comes_alone(kind):
-                unusable = [row for row in new if row["k"] is None or _time(row) is None]
-                self.output += [_pair(row) for row in unusable]
-        self._match()
-        for kind in self.sides:
-            self._close(kind, step)
-
-    def _match(self) -> None:
-        for left in self.sides[Left]:
-            for right in self.sides[Right]:
-                is_new = self.number in (left["epoch"], right["epoch"])
-                is_near = self.range[0] <= right["time"] - left["time"] <= self.range[1]
-                if is_new and is_near and left["row"]["k"] == right["row"]["k"]:
-                    self.output.append(_pair(left["row"], right["row"]))
-                    for one in (left, right):
-                        one["first"] = one["first"] or self.number
-
-    def _close(self, kind: Any, step: Step) -> None:
-        takes_all = step.epoch.is_last and self._comes_alone(kind)
-        limit = step.now_us - self.far[kind]
-        done = [each for each in self.sides[kind] if takes_all or each["time"] < limit]
-        self.sides[kind] = [each for each in self.sides[kind] if each not in done]
-        if self._comes_alone(kind):
-            self.output += [_pair(each["row"]) for each in done if each["first"] is None]
-
-    def _comes_alone(self, kind: Any) -> bool:
-        return self.how == "full" or self.how == {Left: "left", Right: "right"}[kind]
-
-    @property
-    def tables(self) -> dict[str, list[Row]]:
-        found: dict[str, list[Row]] = {}
-        for kind, name, time in ((Left, "left", "ts"), (Right, "right", "at")):
-            held = self.sides[kind]
-            found[f"{name}_rows"] = [dict(each["row"]) for each in held]
-            if self._comes_alone(kind):
-                later = [each for each in held if each["first"] not in (None, each["epoch"])]
-                once = {(each["row"]["k"], each["time"], each["epoch"]) for each in later}
-                found[f"{name}_matched"] = [{"k": key, time: at(us_)} for key, us_, _ in once]
-        return found
+def _by_time(row: Row) -> tuple[Any, ...]:
+    """By time, and then by all columns from left to right: nulls come first."""
+    time, value = row["ts"], row["v"]
+    return 0 if time is None else us(time), -1 if value is None else value, row["id"]
 
 
-def _time(row: Any) -> Any:
-    return row["ts"] if isinstance(row, Left) else row["at"]
+def totals_of_changes(seen: Seen) -> Outcome:
+    """How aggregates of each key change as rows come and are taken back."""
+    live: dict[Any, list[Any]] = {}
+    output: list[Row] = []
+    for step in steps(seen):
+        for key in dict.fromkeys(row["k"] for row in step.rows):
+            before, after = live.get(key, []), list(live.get(key, []))
+            own = [row for row in step.rows if row["k"] == key]
+            after += [row["v"] for row in own if row["_sign"] > 0]
+            for row in own:
+                if row["_sign"] < 0:
+                    after.remove(row["v"])
+            live[key] = after
+            old, new = (_numbers(key, values) for values in (before, after))
+            words = {(False, True): ("", "insert"), (True, False): ("delete", ""), (False, False): ("", "")}
+            was, is_ = words.get((bool(before), bool(after)), ("update_preimage", "update_postimage"))
+            if old != new:
+                output += [row | {"_change": word} for row, word in ((old, was), (new, is_)) if word]
+    return Outcome(output, {})
 
 
-def _pair(*rows: Any) -> Row:
-    return dict.fromkeys(("k", "a", "ts", "b", "at")) | {
-        name: value for row in rows for name, value in row.items()
-    }
+def _numbers(key: Any, values: list[Any]) -> Row:
+    known = [value for value in values if value is not None]
+    return _sums(key, values) | {"top": max(known, default=None), "different": len(set(known))}
+
+
+def top_of_windows(n: int, size_s: int, seen: Seen) -> Outcome:
+    """The rows with the greatest values of each key and window, when it is over."""
+    size = size_s * SECOND
+    held: dict[tuple[Any, int], list[Row]] = {}
+    output: list[Row] = []
+    for step in steps(seen):
+        new: dict[tuple[Any, int], list[Row]] = {}
+        for row in step.rows:
+            start = row.pop("_pane")
+            if start is not None and start + size > step.before_us:
+                new.setdefault((row["k"], start), []).append(row)
+        for group, rows in new.items():
+            held.setdefault(group, []).extend(sorted(rows, key=_by_value)[:n])
+        for group in [group for group in held if group[1] + size <= step.closes_us]:
+            times = {"window_start": at(group[1]), "window_end": at(group[1] + size)}
+            best = sorted(held.pop(group), key=_by_value)[:n]
+            output += [row | times | {"rank": rank} for rank, row in enumerate(best, 1)]
+    kept = [row | {"window_start": at(start)} for (_, start), rows in held.items() for row in rows]
+    return Outcome(output, {"candidates": kept})
