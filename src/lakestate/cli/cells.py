@@ -6,6 +6,8 @@ import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
 
+from lakestate.protocol.values import Epoch, Generation
+
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
@@ -70,6 +72,8 @@ def text_for_people(value: object) -> str:
 
     >>> text_for_people(None), text_for_people(Bytes(2048)), text_for_people(12345), text_for_people(True)
     ('', '2.0 kB', '12,345', 'yes')
+    >>> text_for_people([Epoch(12345), Epoch(12346)])
+    '12345, 12346'
     """
     match value:
         case None:
@@ -80,6 +84,9 @@ def text_for_people(value: object) -> str:
             return size_text(value)
         case Millis():
             return duration_text(value)
+        case Epoch() | Generation():
+            # As commands take them.
+            return str(value)
         case int():
             return f"{value:,}"
         case dt.datetime():

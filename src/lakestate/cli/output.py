@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lakestate.cli.cells import csv_value, is_number, plain_value, text_for_people
+from lakestate.cli.cells import csv_value, is_number, plain_value, printable, text_for_people
 
 WIDTH_WITHOUT_TERMINAL = 1000
 """What is piped is not folded: a line of a table stays a line."""
@@ -43,6 +43,8 @@ class Listing:
 
     columns: Sequence[str]
     rows: Iterable[Sequence[object]]
+    is_data: bool = False
+    """Rows of state: names and numbers are shown as they are, so that a key can be copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class TableOutput:
         rows = iter(listing.rows)
         first = True
         while (part := list(islice(rows, ROWS_OF_A_TABLE))) or first:
-            self._print_table(listing.columns, part)
+            self._print_table(listing, part)
             first = False
 
     def show_report(self, report: Report) -> None:
@@ -110,16 +112,17 @@ class TableOutput:
             rows = list(listing.rows)
             if rows:
                 self.console.print(Text(f"\n{_title(name)}", style="bold"))
-                self._print_table(listing.columns, rows)
+                self._print_table(listing, rows)
 
-    def _print_table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    def _print_table(self, listing: Listing, rows: Sequence[Sequence[object]]) -> None:
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-        for index, name in enumerate(columns):
+        for index, name in enumerate(listing.columns):
             cells = [row[index] for row in rows if row[index] is not None]
             right = bool(cells) and all(is_number(cell) for cell in cells)
-            table.add_column(Text(_title(name)), justify="right" if right else "left", overflow="fold")
+            title = printable(name) if listing.is_data else _title(name)
+            table.add_column(Text(title), justify="right" if right else "left", overflow="fold")
         for row in rows:
-            table.add_row(*(Text(text_for_people(cell)) for cell in row))
+            table.add_row(*(Text(_cell_text(cell, listing)) for cell in row))
         self._print_without_trailing_spaces(table)
 
     def _print_without_trailing_spaces(self, table: Table) -> None:
@@ -174,6 +177,10 @@ class CsvOutput:
 def _objects(listing: Listing) -> Iterator[dict[str, object]]:
     for row in listing.rows:
         yield {name: plain_value(cell) for name, cell in zip(listing.columns, row, strict=True)}
+
+
+def _cell_text(cell: object, listing: Listing) -> str:
+    return str(cell) if listing.is_data and type(cell) is int else text_for_people(cell)
 
 
 def _title(name: str) -> str:

@@ -42,6 +42,12 @@ def test_a_terminal_gets_colour_and_a_file_does_not() -> None:
     )
 
 
+def test_rows_of_state_are_shown_as_they_are() -> None:
+    stream = StringIO()
+    make_output(Form.TABLE, stream).show_listing(Listing(("user_id", "n"), [(1234567, 1)], is_data=True))
+    assert stream.getvalue() == "user_id   n\n───────────\n1234567   1\n"
+
+
 def test_programs_get_no_colour_on_a_terminal_either() -> None:
     for form in (Form.JSON, Form.CSV):
         stream = Terminal()

@@ -104,13 +104,13 @@ def history(session: Session, job_id: str, operator: str, table: str, key: str) 
         found = tables.history(parse_keys([key], newest))
     names = newest.schema.names
     rows = [row for version in found for row in _version_rows(version, names)]
-    session.show(Listing(("first_epoch", "last_epoch", "status", "since", *names), rows))
+    session.show(Listing(("first_epoch", "last_epoch", "status", "since", *names), rows, is_data=True))
     for version in found:
         if version.problem is not None:
             note(f"epoch {version.first} cannot be read: {version.problem}")
 
 
 def _version_rows(version: KeyVersion, names: list[str]) -> Iterator[tuple[object, ...]]:
-    head = (int(version.first), int(version.last), version.status, version.since)
+    head = (version.first, version.last, version.status, version.since)
     for row in version.rows or ({},):
         yield (*head, *(row.get(name) for name in names))

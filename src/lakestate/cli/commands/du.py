@@ -46,7 +46,7 @@ def du(session: Session, job_id: str, epoch: str) -> None:
     usd = monthly_usd(stored.size_bytes, requests, pace)
     facts = {
         "job": job_id,
-        "epoch": int(manifest.epoch),
+        "epoch": manifest.epoch,
         "state_bytes": Bytes(manifest.summary.size_bytes),
         "stored_bytes": Bytes(stored.size_bytes),
         "epochs": len(seen),

@@ -70,7 +70,7 @@ def _shown(report: VerificationReport, set_aside: str | None) -> Report:
         "sound": report.is_clean,
         "objects": sum(report.checked.values()),
         "read_bytes": Bytes(report.bytes_read),
-        "restorable": [int(epoch) for epoch in report.restorable],
+        "restorable": list(report.restorable),
         "set_aside": set_aside,
     }
     findings = [
@@ -80,11 +80,11 @@ def _shown(report: VerificationReport, set_aside: str | None) -> Report:
             each.object_name,
             each.found,
             each.expected,
-            [int(e) for e in each.epochs],
+            list(each.epochs),
         )
         for each in report.findings
     ]
-    lost = [(int(verdict.epoch), verdict.reasons[0]) for verdict in report.not_restorable]
+    lost = [(verdict.epoch, verdict.reasons[0]) for verdict in report.not_restorable]
     orphans = [(o.kind, o.object_name, Bytes(o.size_bytes), o.deletion.value) for o in report.orphans]
     dangling = [(each.object_name, each.token, each.status.value) for each in report.dangling]
     return Report(

@@ -42,7 +42,7 @@ def _job_row(job: JobObjects) -> tuple[object, ...]:
     return (
         job.job_id,
         seen.status,
-        int(seen.epoch),
+        seen.epoch,
         seen.published,
         seen.generation,
         summary.row_count,
@@ -88,10 +88,10 @@ def _epoch_row(seen: SeenEpoch) -> tuple[object, ...]:
     manifest = seen.manifest
     tags = joined(seen.tags)
     if manifest is None:
-        return (int(seen.epoch), seen.status, seen.published, *(None,) * 6, seen.generation, tags)
+        return (seen.epoch, seen.status, seen.published, *(None,) * 6, seen.generation, tags)
     summary = manifest.summary
     return (
-        int(seen.epoch),
+        seen.epoch,
         seen.status,
         seen.published,
         Millis(manifest.finished_ms - manifest.started_ms),
@@ -141,7 +141,7 @@ def _report(job_id: str, seen: SeenEpoch, subtasks: SeenSubtasks) -> Report:
     damages = [*([seen.damage] if seen.damage else []), *subtasks.damages]
     facts: dict[str, object] = {
         "job": job_id,
-        "epoch": int(seen.epoch),
+        "epoch": seen.epoch,
         "status": seen.status,
         "published": seen.published,
         "generation": seen.generation,
@@ -164,8 +164,8 @@ def _report(job_id: str, seen: SeenEpoch, subtasks: SeenSubtasks) -> Report:
 def _manifest_facts(manifest: Manifest) -> dict[str, object]:
     summary, back = manifest.summary, manifest.went_back
     return {
-        "parent": None if manifest.parent is None else int(manifest.parent),
-        "went_back_to": None if back is None else int(back.to),
+        "parent": manifest.parent,
+        "went_back_to": None if back is None else back.to,
         "started": moment_of_ms(manifest.started_ms),
         "duration_ms": Millis(manifest.finished_ms - manifest.started_ms),
         "watermark": moment_of_us(manifest.watermark_us),

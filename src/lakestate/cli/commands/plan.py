@@ -66,7 +66,7 @@ def plan(session: Session, job_id: str, pipeline: str, drop: tuple[str, ...], re
     facts = {
         "job": job_id,
         "can_start": tried.is_clean,
-        "after_epoch": None if tried.epoch is None else int(tried.epoch),
+        "after_epoch": tried.epoch,
         "migrated_files": tried.checked_files,
         "migrated_rows": tried.migrated_rows,
     }

@@ -91,18 +91,16 @@ def _report(
 ) -> Report:
     facts = {
         "job": job_id,
-        "to": int(number),
-        "newest": int(later.newest),
-        "epoch": None if epoch is None else int(epoch),
+        "to": number,
+        "newest": later.newest,
+        "epoch": epoch,
         "no_longer_open": list(finished),
         "not_committed": later.not_committed,
         "done": epoch is not None,
     }
-    files = [
-        (file.sink_id, int(file.epoch), file.path, file.rows, Bytes(file.size_bytes)) for file in later.files
-    ]
-    commits = [(commit.name, int(commit.epoch)) for commit in later.commits]
-    unknown = [(int(first), int(last)) for first, last in later.unknown]
+    files = [(file.sink_id, file.epoch, file.path, file.rows, Bytes(file.size_bytes)) for file in later.files]
+    commits = [(commit.name, commit.epoch) for commit in later.commits]
+    unknown = list(later.unknown)
     return Report(
         facts,
         {

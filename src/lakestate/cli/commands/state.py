@@ -65,7 +65,7 @@ def state(
         rows = _select(found, keys, where, columns)
     if only_count:
         total = sum(batch.num_rows for batch in rows)
-        session.show(Report({"operator": operator, "table": table, "epoch": int(found.epoch), "rows": total}))
+        session.show(Report({"operator": operator, "table": table, "epoch": found.epoch, "rows": total}))
         return
     show_rows(session, rows, limit)
 
@@ -132,7 +132,7 @@ def export(
     with waiting(f"exporting {operator}.{table}") as line:
         found = session.epoch_state(job_id, epoch).table(operator, table)
         rows = _select(found, keys, where, columns)
-        facts: dict[str, object] = {"operator": operator, "table": table, "epoch": int(found.epoch)}
+        facts: dict[str, object] = {"operator": operator, "table": table, "epoch": found.epoch}
         if dry_run:
             facts |= {"file": target, "rows": sum(batch.num_rows for batch in rows), "done": False}
         else:

@@ -23,7 +23,7 @@ from lakestate.protocol.records import TagRecord
 def tags(session: Session, job_id: str) -> None:
     """List the tags of a job. Each keeps an epoch from retention."""
     found, damages = _read_tags(session.job(job_id))
-    rows = [(tag.name, int(tag.epoch), moment_of_ms(tag.created_at_ms)) for tag in found]
+    rows = [(tag.name, tag.epoch, moment_of_ms(tag.created_at_ms)) for tag in found]
     session.show(Listing(("tag", "epoch", "created"), rows))
     for damage in damages:
         note(f"a tag cannot be read: {damage}")
@@ -44,11 +44,11 @@ def tag(session: Session, job_id: str, name: str, epoch: str, dry_run: bool) -> 
     number = session.epoch(job, epoch)
     if dry_run:
         open_epoch(job, number)
-        _refuse_taken(job, name, int(number))
-        session.show(Report({"job": job_id, "tag": name, "epoch": int(number), "done": False}))
+        _refuse_taken(job, name, number)
+        session.show(Report({"job": job_id, "tag": name, "epoch": number, "done": False}))
         return
     made = session.backend.create_tag(job_id, name, number)
-    session.show(Report({"job": job_id, "tag": made.name, "epoch": int(made.epoch), "done": True}))
+    session.show(Report({"job": job_id, "tag": made.name, "epoch": made.epoch, "done": True}))
 
 
 @command("untag")
@@ -67,7 +67,7 @@ def untag(session: Session, job_id: str, name: str, dry_run: bool) -> None:
     else:
         if found is None:
             raise _no_such_tag(job, name)
-        epoch = int(found.epoch)
+        epoch = found.epoch
     if not dry_run:
         session.backend.delete_tag(job_id, name)
     session.show(Report({"job": job_id, "tag": name, "epoch": epoch, "done": not dry_run}))

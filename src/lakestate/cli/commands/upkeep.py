@@ -91,8 +91,8 @@ def _retention_report(job: JobObjects, plan: RetentionPlan, sizes: dict[str, int
     records = [parse_object_name(path).epoch for path in plan.delete_first]
     facts = {
         "job": job.job_id,
-        "oldest_epoch_kept": int(plan.boundary),
-        "epochs_deleted": [int(epoch) for epoch in records if epoch is not None],
+        "oldest_epoch_kept": plan.boundary,
+        "epochs_deleted": [epoch for epoch in records if epoch is not None],
         "objects": len(going),
         "size_bytes": Bytes(sum(bytes_of.values())),
         "objects_kept": len(plan.kept),

@@ -12,7 +12,7 @@ from lakestate.errors import CorruptionError, IncompatibleStateError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import CompletionStatus, Manifest
 from lakestate.protocol.records import EpochRecord
-from lakestate.protocol.values import Epoch
+from lakestate.protocol.values import Epoch, Generation
 
 THREADS = 8
 
@@ -43,9 +43,9 @@ class SeenEpoch:
         return None if self.record is None else moment_of_ms(self.record.published_at_ms)
 
     @property
-    def generation(self) -> int | None:
+    def generation(self) -> Generation | None:
         """Which start of the driver published it."""
-        return None if self.record is None else int(self.record.generation)
+        return None if self.record is None else self.record.generation
 
 
 def tag_names(job: JobObjects) -> list[str]:

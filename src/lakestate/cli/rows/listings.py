@@ -107,7 +107,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[object]]:
 def show_rows(session: Session, rows: pa.RecordBatchReader, limit: int) -> None:
     """Print rows as they come, no more than the limit; 0 for all."""
     counted = _Counted(row_listing(rows.schema, rows, limit + 1 if limit else None), limit)
-    session.show(Listing(distinct(rows.schema.names), counted))
+    session.show(Listing(distinct(rows.schema.names), counted, is_data=True))
     if limit and counted.rows > limit:
         note(f"only the first {limit} rows are shown: --limit 0 shows all")
 
