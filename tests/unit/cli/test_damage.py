@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.command_line import run_command
 
+import lakestate as ls
 from lakestate.cli.failures import ExitCode
 
 
@@ -91,3 +93,46 @@ def test_a_tag_that_cannot_be_read_is_told_and_can_be_deleted(state: Path) -> No
     code, done = as_json("untag", "shop", "bad")
     assert (code, done) == (0, {"job": "shop", "tag": "bad", "epoch": None, "done": True})
     assert as_json("tags", "shop")[0] == 0
+
+
+def test_a_job_that_has_published_nothing_is_listed_and_says_so(state: Path) -> None:
+    ls.ParquetBackend(state, cache_bytes=0).claim("new")
+    code, rows = as_json("jobs")
+    assert (code, [(row["job"], row["status"]) for row in rows]) == (
+        ExitCode.DONE,
+        [("clicks", "complete"), ("new", "no epoch"), ("shop", "complete")],
+    )
+    assert as_json("epochs", "new") == (ExitCode.DONE, [])
+    for command in ("show", "du", "retain", "compact"):
+        answer = run_command(command, "new")
+        assert (answer.code, answer.err.splitlines()[0][:39]) == (
+            ExitCode.NOT_FOUND,
+            "error: job new has no published epoch: ",
+        ), command
+
+
+@pytest.mark.parametrize(
+    "object_name",
+    ["epochs/0000000004.json", "checkpoints/4/manifest.pb", "checkpoints/4/operator-per_user-0.metadata"],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            "jobs",
+            "epochs shop",
+            "show shop",
+            "state shop per_user totals",
+            "du shop",
+            "tags shop",
+            "fsck shop",
+        ),
+        *("diff shop 1", "history shop per_user totals ada", "compact shop", "retain shop"),
+        "rollback shop 3 --pipeline tests.support.jobs.shop_job:memory_sinks --dry-run",
+    ],
+)
+def test_no_damage_is_a_traceback(state: Path, object_name: str, command: str) -> None:
+    damage(state / "shop" / object_name)
+    answer = run_command(*command.split())
+    assert answer.code in {ExitCode.DONE, ExitCode.FOUND, ExitCode.DAMAGED}, answer.err
+    assert "Traceback" not in answer.err

@@ -60,6 +60,7 @@ def test_without_its_libraries_the_command_names_the_extra() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_module_is_the_command(state: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "lakestate.cli", "tags", "shop", "-o", "json"],

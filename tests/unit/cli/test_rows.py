@@ -53,6 +53,7 @@ def test_an_export_into_a_store_is_uploaded_in_parts_and_appears_at_the_end(
     assert pq.read_table(pa.BufferReader(data))["n"].to_pylist() == list(range(5000))
 
 
+@pytest.mark.slow
 def test_an_export_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_file, "PART_BYTES", 100)
     schema = pa.schema([("n", pa.int64())])
@@ -96,6 +97,7 @@ def test_what_a_terminal_would_obey_is_shown_and_not_sent(state: Path) -> None:
     assert answer.out.splitlines()[-1] == r"a\x1b[31m\n"
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_not_an_error(state: Path) -> None:
     query = "sql shop 'SELECT * FROM range(1000000)' --limit 0 -o csv"
     script = f"{sys.executable} -m lakestate.cli {query} | head -1; echo ${{PIPESTATUS[0]}}"
