@@ -60,7 +60,7 @@ class JobState:
         """An epoch by its number, the name of a tag, or a time; or the newest.
 
         A time stands for the newest epoch that was published by then. It needs a time zone. A text is
-        `newest`, digits, a time as ISO 8601 writes it, or the name of a tag.
+        `newest`, digits, the name of a tag, or a time as ISO 8601 writes it.
         """
         return EpochState(self._backend, self._objects, self._manifest(which))
 
@@ -99,20 +99,18 @@ class JobState:
             return Epoch(which)
         if which.isdecimal():
             return Epoch(int(which))
-        moment = _parse_time(which)
-        return self._tagged(which) if moment is None else self._epoch_at(moment)
-
-    def _tagged(self, name: str) -> Epoch:
-        tags = self.tags()
-        if name not in tags:
-            raise NotFoundError(
-                f"job {self.name} has no such tag",
-                object_name=name,
-                found=", ".join(sorted(tags)) or "no tag",
-                action=nearest_hint(name, [*tags, NEWEST])
-                or "give the number of an epoch, 'newest', a tag, or a time with its zone",
-            )
-        return tags[name]
+        tags, moment = self.tags(), _parse_time(which)
+        if which in tags:
+            return tags[which]
+        if moment is not None:
+            return self._epoch_at(moment)
+        raise NotFoundError(
+            f"job {self.name} has no such tag",
+            object_name=which,
+            found=", ".join(sorted(tags)) or "no tag",
+            action=nearest_hint(which, [*tags, NEWEST])
+            or "give the number of an epoch, 'newest', a tag, or a time with its zone",
+        )
 
     def _epoch_at(self, moment: datetime) -> Epoch:
         """The newest epoch that was published by a time."""

@@ -295,3 +295,26 @@ def test_equal_values_are_equal_whatever_their_type() -> None:
     ]
     bags = difference_of_bags(pa.concat_tables([before, before]), after)
     assert (bags.inserted.tolist(), sorted(bags.deleted.tolist())) == ([2], [3, 3, 4, 5])
+
+
+@pytest.mark.parametrize("kind", ["keyed", "time_key"])
+def test_going_back_brings_expired_rows_back(jobs: list[TableJob], kind: str) -> None:
+    tables = {
+        "keyed": ls.KeyedTable("t", key="k bigint", value="ts timestamp", ttl=ls.Ttl("20 us", column="ts")),
+        "time_key": ls.TimeKeyTable("t", key="k bigint", value="ts timestamp", retention="20 us"),
+    }
+    job = start(jobs, tables[kind], ls.KeyedTable("other", key="k bigint", value="n bigint"))
+    rows = pa.table({"k": [1, 2], "ts": pa.array([100, 200], pa.timestamp("us", tz="UTC"))})
+    if kind == "keyed":
+        job.managers[0].keyed("t").put(rows)
+    else:
+        job.managers[0].time_key("t").insert(rows)
+    for watermark in (100, 110, 150):
+        put(job, {watermark: 1}, table="other")
+        job.checkpoint(watermark_us=watermark)
+    table = history_of(job, "t")
+    there = [
+        (row["_change"], row["k"], row["_expired"]) for row in table.changes(2, 3).to_arrow().to_pylist()
+    ]
+    back = [(row["_change"], row["k"], row["_expired"]) for row in table.changes(3, 2).to_arrow().to_pylist()]
+    assert (there, back) == ([("delete", 1, True)], [("insert", 1, False)])

@@ -328,3 +328,8 @@ def test_jobs_epochs_and_tables_show_themselves_in_a_notebook(clocked: str) -> N
     assert ["<td>k bigint</td>" in shown[2], "<th>n</th>" in shown[3]] == [True, True]
     assert repr(state.operators()).splitlines()[0].split()[:3] == ["operator", "parallelism", "rows"]
     assert checkpoint.jobs().to_arrow()["job"].to_pylist() == ["job"]
+
+
+def test_a_tag_that_looks_like_a_date_is_a_tag(clocked: str) -> None:
+    ls.ParquetBackend(clocked).create_tag("job", "2026-05-01", epoch=1)
+    assert ls.open(clocked).job("job").epoch("2026-05-01").epoch == 1

@@ -81,12 +81,14 @@ class Span:
 
     @cached_property
     def _may_have_expired(self) -> bool:
-        """Whether a row can have expired between the epochs without being rewritten."""
+        """Whether a row can have expired between the epochs, in either order, without being rewritten."""
         if self.before is None or self.after is None:
             return False
-        floor, version = self.after.expired_before_us, self.after.table.config.state_version
-        if floor is None or floor == self.before.expired_before_us:
+        old, new = self.before.expired_before_us, self.after.expired_before_us
+        if old == new:
             return False
+        floor = max(each for each in (old, new) if each is not None)
+        version = self.after.table.config.state_version
         files = (*self.before.files.files, *self.after.files.files)
         return any(
             file.times is None or file.times.first_us < floor or file.state_version != version

@@ -66,12 +66,14 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """The key ranges that differ, for each epoch."""
         begin, last = start[_OFFSET], end[_OFFSET]
+        if last <= begin:
+            return []
         epochs, first = self._job.open_epochs(), None
         if self._begins_with_all_rows(begin):
             epochs = [epoch for epoch in epochs if epoch >= last]
         else:
             first = begin + 1
-        if self._tags is not None and last > begin:
+        if self._tags is not None:
             self._tags.keep(last)
         where = dict(self._options.where or {})
         return [*plan_changes_between(history_of(self._options), epochs, first, last, where)]
