@@ -9,10 +9,10 @@ import click
 
 from lakestate.cli.options import command, job_argument, limit_option, table_arguments
 from lakestate.cli.output import Listing
-from lakestate.cli.rows.listings import parse_keys, show_rows
+from lakestate.cli.rows.listings import parse_keys, show_rows, split_table_name
 from lakestate.cli.session import NEWEST, Session
 from lakestate.cli.waiting import note, waiting
-from lakestate.errors import IncompatibleStateError, InvalidInputError
+from lakestate.errors import IncompatibleStateError
 from lakestate.inspection import JobState, StateChanges
 from lakestate.inspection.changes import EXPIRED, KeyVersion
 from lakestate.protocol.values import Epoch
@@ -49,9 +49,7 @@ def diff(
 def _show_changes(
     session: Session, job: JobState, named: str, key: str | None, first: Epoch, last: Epoch, limit: int
 ) -> None:
-    operator, dot, table = named.rpartition(".")
-    if not dot:
-        raise InvalidInputError("not the name of a table", found=repr(named), expected="operator.table")
+    operator, table = split_table_name(named)
     history = job.table(operator, table)
     with waiting(f"comparing epochs {first} and {last}"):
         changes = history.changes(first, last)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import click
+
 from lakestate.cli.cells import Bytes, Millis
 from lakestate.cli.facts.disk_use import (
     growth_of,
@@ -15,24 +17,26 @@ from lakestate.cli.facts.epochs import see_epochs
 from lakestate.cli.facts.subtasks import SeenSubtasks, see_subtasks
 from lakestate.cli.options import command, epoch_option, job_argument
 from lakestate.cli.output import Listing, Report
+from lakestate.cli.rows.duck import largest_keys
+from lakestate.cli.rows.listings import distinct, split_table_name
 from lakestate.cli.session import Session
 from lakestate.cli.waiting import note, waiting
 from lakestate.protocol.values import FileRef
 
+KEYS_SHOWN = 10
+
 
 @command("du")
 @job_argument
+@click.option("--keys", "named", metavar="OPERATOR.TABLE", help="Read this table, and show its largest keys.")
 @epoch_option
-def du(session: Session, job_id: str, epoch: str) -> None:
+def du(session: Session, job_id: str, named: str | None, epoch: str) -> None:
     """Say how much a job stores: by table, age and key range, and in all.
 
     Tables, ages and key ranges are those of one epoch; "stored" is everything below the job's folder. Growth
     and requests are averages over the retained epochs, and the price is that of S3 Standard at list prices
-    (us-east-1), for state alone: output files cost besides. A key range that is much larger than the others
-    has a key with very many rows; SQL finds it:
-
-    \b
-      lakestate sql JOB 'SELECT user, count(*) FROM events GROUP BY user ORDER BY 2 DESC LIMIT 10'
+    (us-east-1), for state alone: output files cost besides. If a key range is much larger than the others,
+    --keys shows the keys that have the most bytes, written as text.
     """
     job = session.job(job_id)
     with waiting("listing all objects"):
@@ -40,6 +44,7 @@ def du(session: Session, job_id: str, epoch: str) -> None:
         subtasks = see_subtasks(job, manifest)
         stored = list_stored(job)
         seen = see_epochs(job, job.list_epochs())
+        largest = None if named is None else _largest_keys(session, job_id, epoch, named)
     files = [file for table in subtasks.tables for file in table.files]
     growth, requests = growth_of(seen), requests_of(manifest, files)
     pace = None if growth is None else growth.epochs_a_month
@@ -65,6 +70,8 @@ def du(session: Session, job_id: str, epoch: str) -> None:
         "key_ranges": Listing(("from_key", "to_key", "size_bytes"), _range_rows(files)),
         "stored": Listing(("kind", "objects", "size_bytes"), kinds),
     }
+    if largest is not None:
+        listings["largest_keys"] = largest
     session.show(Report(facts, listings))
     for damage in subtasks.damages:
         note(f"not counted: {damage}")
@@ -87,6 +94,13 @@ def _table_rows(subtasks: SeenSubtasks) -> list[tuple[object, ...]]:
         )
         for table in sorted(subtasks.tables, key=lambda table: -table.size_bytes)
     ]
+
+
+def _largest_keys(session: Session, job_id: str, epoch: str, named: str) -> Listing:
+    operator, table = split_table_name(named)
+    found = largest_keys(session.epoch_state(job_id, epoch).table(operator, table), KEYS_SHOWN)
+    rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    return Listing(distinct(found.column_names), rows, is_data=True)
 
 
 def _range_rows(files: list[FileRef]) -> list[tuple[object, ...]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError, MissingExtraError
-from lakestate.inspection import EpochState, JobState
+from lakestate.inspection import EpochState, JobState, StateTable
 
 if TYPE_CHECKING:
     import duckdb
@@ -69,6 +69,27 @@ def run_query(job: JobState, epoch: EpochState, sql: str) -> tuple[pa.RecordBatc
     for named in dict.fromkeys(text for _, text in _AT_EPOCH.findall(sql)):
         views.add_epoch(job.epoch(named), f"@{named}")
     return _answer(views.connection, sql), views.problems
+
+
+def largest_keys(table: StateTable, count: int) -> pa.Table:
+    """The keys with the most bytes, as text, and their rows. Rows are told apart as they are routed."""
+    connection = open_duckdb()
+    table.to_duckdb(connection, "rows_of_state")
+    config = table.declaration
+    names = config.routing_columns or table.key_columns
+    keys = ", ".join(_quoted(name) for name in names)
+    parts = [_bytes_of(field) for field in table.schema]
+    sql = (
+        f"SELECT {keys}, count(*) AS rows, sum({' + '.join(parts)})::BIGINT AS text_bytes "  # noqa: S608 - our own
+        f"FROM rows_of_state GROUP BY {keys} ORDER BY {len(names) + 2} DESC, {keys} LIMIT {count}"
+    )
+    return _answer(connection, sql).read_all()
+
+
+def _bytes_of(field: pa.Field) -> str:
+    name = _quoted(field.name)
+    is_binary = pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
+    return f"coalesce({f'octet_length({name})' if is_binary else f'strlen({name}::VARCHAR)'}, 0)"
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:

@@ -16,6 +16,14 @@ from lakestate.inspection import StateTable
 from lakestate.protocol.names import did_you_mean
 
 
+def split_table_name(named: str) -> tuple[str, str]:
+    """Operator and table of `operator.table`; an operator's name may have dots."""
+    operator, dot, table = named.rpartition(".")
+    if not dot or not operator or not table:
+        raise InvalidInputError("not the name of a table", found=repr(named), expected="operator.table")
+    return operator, table
+
+
 def parse_keys(texts: Sequence[str], table: StateTable) -> pa.Table:
     """Keys as they were typed: a value, `column=value` with commas between several, or a JSON object.
 
