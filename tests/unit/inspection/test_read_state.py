@@ -28,6 +28,7 @@ from lakestate.errors import IncompatibleStateError, NotFoundError
 from lakestate.inspection import StateSource
 from lakestate.storage import open_store
 from lakestate.tables.runs import parquet
+from lakestate.testing import count_requests
 
 
 @pytest.fixture
@@ -258,3 +259,19 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
     before = [(info.path, info.version) for info in open_store(f"file://{tmp_path}").list()]
     assert read(job, "totals") == [{"user": "ann", "item": 1, "n": 1}]
     assert [(info.path, info.version) for info in open_store(f"file://{tmp_path}").list()] == before
+
+
+def test_a_row_group_that_reaches_into_the_next_piece_is_not_read_again(
+    jobs: list[TableJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakestate.storage.spans.MERGED_GAP_BYTES", 0)
+    job = start(jobs, ls.KeyedTable("t", key="k bigint", value="n bigint"))
+    for group_rows, count in ((500, 5000), (1300, 4000)):
+        monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", group_rows)
+        keys = np.random.default_rng(count).integers(0, 2**60, count)
+        job.managers[0].keyed("t").put(pa.table({"k": keys, "n": keys}))
+        job.checkpoint()
+    source = StateSource.open(url(job), "job", "op", "t", None)
+    counting = count_requests(source.backend)
+    assert source.reader().read_all().num_rows == 9000
+    assert counting.take().shown() == {"get data file": 26}

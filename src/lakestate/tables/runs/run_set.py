@@ -94,7 +94,7 @@ class RunSet:
             return Run(self._layout.schema.empty_table(), self._layout)
         groups, wanted = wanted_blocks(part) or range(len(file.blocks)), self._layout.for_values(names)
         known = self._pieces.get(_part(file))
-        if known is None or tuple(known[0]) != tuple(groups) or not known[1].has_values(wanted.value_names):
+        if known is None or not set(groups) <= set(known[0]) or not known[1].has_values(wanted.value_names):
             keys = KeyRange(file.blocks[groups[0]].keys.first, file.blocks[groups[-1]].keys.last)
             wide = file.clipped_to(keys) or part
             run = open_run(wide, self._layout, self._context, self._upgrade, wanted.value_names)
