@@ -113,7 +113,7 @@ class QueryEpochs:
         """Set up the session of Spark's query, once. It is a clone: the user's session does not change."""
         if self._is_prepared:
             return
-        apply_settings(session)
+        apply_settings(session, self._pipeline.parallelism)
         # Compaction and epochs without rows use this session too: Spark keeps separate Python workers
         # for other settings, and starting those takes longer than a small epoch.
         self._pipeline.schemas.session = session

@@ -21,6 +21,9 @@ SESSION_SETTINGS = {
 }
 """For the query's session, which is a clone: the user's session keeps its own."""
 
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_SHUFFLE_PARTITIONS_DEFAULT = "200"
+
 
 def check_session(session: SparkSession) -> None:
     """Refuse Spark Connect, which would run the driver protocol in another process."""
@@ -60,9 +63,15 @@ def free_query_name(session: SparkSession, job_id: str) -> str:
     return name
 
 
-def apply_settings(session: SparkSession) -> None:
-    """Apply `SESSION_SETTINGS` to the session of Spark's query."""
+def apply_settings(session: SparkSession, parallelism: int) -> None:
+    """Apply `SESSION_SETTINGS` to the session of Spark's query.
+
+    Where Spark shuffles by itself, it then makes as many partitions as there are subtasks, unless you have
+    told it a number: its default is made for large batches.
+    """
     _set_all(session, SESSION_SETTINGS)
+    if session.conf.get(_SHUFFLE_PARTITIONS) == _SHUFFLE_PARTITIONS_DEFAULT:
+        session.conf.set(_SHUFFLE_PARTITIONS, str(parallelism))
 
 
 @contextmanager

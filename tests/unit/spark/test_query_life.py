@@ -57,6 +57,8 @@ def query(spark: Spark, session: Any, tmp_path: Path) -> Callable[..., PipelineQ
             schemas=SimpleNamespace(session=session),
             follows=FollowedTime(),
             has_initial_state=False,
+            parallelism=2,
+            stages=(),
         )
         given: Any = driver
         folder = SparkDirectory(tmp_path, "job")

@@ -57,6 +57,8 @@ def query(spark: Spark, tmp_path: Path) -> Start:
             schemas=SimpleNamespace(session=Session()),
             follows=follows,
             has_initial_state=False,
+            parallelism=2,
+            stages=(),
         )
         spark.ends = trigger is not None
         given: Any = driver

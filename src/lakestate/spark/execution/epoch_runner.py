@@ -20,6 +20,7 @@ from lakestate.coordinator.job_driver import SupersededAttemptError
 from lakestate.protocol.metadata import NamedBytes, SourceOffsets
 from lakestate.protocol.watermarks import source_watermark
 from lakestate.spark.checkpoint.offsets import read_engine_files, source_offsets
+from lakestate.spark.execution.combining import Combining
 from lakestate.spark.execution.compile import CompiledPipeline
 from lakestate.spark.execution.frames import EpochFrames, collect_reports
 from lakestate.spark.execution.source_paths import SourcePaths
@@ -44,12 +45,15 @@ class EpochRunner:
     def __init__(self, pipeline: CompiledPipeline, directory: Path) -> None:
         self._pipeline = pipeline
         self._directory = directory
+        self._combining = Combining(pipeline)
         self.source_paths = SourcePaths(pipeline.graph.sources)
         """What file sources may have read."""
 
     def run(self, plan: EpochPlan, batch: SparkBatch | None) -> EpochResult:
         """Run the stages over a batch of Spark's, or over no rows if there is none."""
-        frames = EpochFrames(self._pipeline, plan, None if batch is None else batch.frame)
+        frames = EpochFrames(
+            self._pipeline, plan, None if batch is None else batch.frame, self._combining.combined_first
+        )
         try:
             reports = self._reports(plan, frames)
             observed = frames.counts()
@@ -58,12 +62,14 @@ class EpochRunner:
         finally:
             frames.release()
         files = self._engine_files(plan, batch)
+        rows = self._rows(reports, observed)
+        self._combining.learn(reports, sum(rows.values()))
         return EpochResult(
             reports=tuple(reports),
             sources=self._sources(plan, files.files, observed),
             engine_files=files.files,
             engine_logs=files.logs,
-            rows=self._rows(reports, observed),
+            rows=rows,
             late_rows={
                 name: int(seen["late_rows"]) for name, seen in observed.items() if "late_rows" in seen
             },

@@ -5,6 +5,7 @@ Uses only the DataFrame API. A frame that several stages need is persisted until
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -45,9 +46,17 @@ if TYPE_CHECKING:
 class EpochFrames:
     """All frames of one run of an epoch. Call `release` when the run is over."""
 
-    def __init__(self, pipeline: CompiledPipeline, plan: EpochPlan, batch: DataFrame | None) -> None:
+    def __init__(
+        self,
+        pipeline: CompiledPipeline,
+        plan: EpochPlan,
+        batch: DataFrame | None,
+        combined_first: Collection[str] = (),
+    ) -> None:
         self._pipeline = pipeline
         self._plan = plan
+        self._combined_first = combined_first
+        """The stages whose rows are combined before they are routed."""
         self._frames: dict[int, DataFrame] = {}
         self._raw: dict[int, DataFrame] = {}
         self._kept: list[DataFrame] = []
@@ -225,7 +234,11 @@ class EpochFrames:
             case CombineNode():
                 subtask = F.expr(self._subtask_sql(origin.parent))
                 rows = self._rows_of(origin.parent).withColumn(SUBTASK, subtask)
-                return origin.function(rows.repartitionById(parallelism, F.col(SUBTASK)), SUBTASK)
+                if stage.stage.name in self._combined_first:
+                    rows = origin.function(rows, SUBTASK).repartitionById(parallelism, F.col(SUBTASK))
+                else:
+                    rows = origin.function(rows.repartitionById(parallelism, F.col(SUBTASK)), SUBTASK)
+                return rows.drop(SUBTASK)
             case ShuffleNode():
                 together = F.expr(subtask_sql(f"xxhash64({', '.join(origin.expressions)})", parallelism))
                 return self._rows_of(origin).repartitionById(parallelism, together)

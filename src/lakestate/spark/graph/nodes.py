@@ -80,8 +80,9 @@ class KeyByNode:
 class CombineNode:
     """Rows routed by key and then combined by Spark, each subtask's on its own.
 
-    The function is given the routed rows and the name of the column that holds their subtask. If it groups
-    by that column and others, Spark aggregates without another shuffle.
+    The function is given rows and the name of the column that holds their subtask, and groups by that column
+    and others. After the routing, Spark then aggregates without another shuffle; before it, fewer rows are
+    routed, for one more shuffle.
     """
 
     parent: KeyByNode

@@ -149,7 +149,7 @@ class Schemas:
     def _combined_schema(self, node: CombineNode) -> StructType:
         self._keys[id(node)] = self.key(node.parent)
         frame = self.empty_frame(node.parent).withColumn(SUBTASK, F.lit(0))
-        return node.function(frame, SUBTASK).schema
+        return node.function(frame, SUBTASK).drop(SUBTASK).schema
 
     def _output_schema(self, node: ApplyNode) -> StructType:
         columns = node.operator.output_columns

@@ -137,11 +137,7 @@ class _Combine:
     def __call__(self, frame: DataFrame, subtask: str) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
-        return (
-            frame.groupBy(subtask, *self.group_by)
-            .agg(*[F.expr(text) for text in self.accumulators])
-            .drop(subtask)
-        )
+        return frame.groupBy(subtask, *self.group_by).agg(*[F.expr(text) for text in self.accumulators])
 
 
 def _combine_sql(

@@ -22,6 +22,7 @@ from tests.support.spark.pipelines import (
 import lakestate as ls
 from lakestate.errors import InvalidInputError
 from lakestate.row_kind import RowKind
+from lakestate.spark.execution import combining
 
 ITEM = "CAST(CAST(amount AS INT) % 7 AS STRING) AS item"
 ROWS = f"(SELECT *, {ITEM} FROM rows)"
@@ -39,7 +40,11 @@ def newest_rows(folder: Path, key: str) -> list[dict[str, Any]]:
     return sorted(newest.values(), key=str)
 
 
-def test_updates_end_at_what_spark_sql_says_of_all_rows(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows_min", [combining.ROWS_MIN, 1], ids=["routed first", "combined first"])
+def test_updates_end_at_what_spark_sql_says_of_all_rows(
+    spark: Any, tmp_path: Path, rows_min: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(combining, "ROWS_MIN", rows_min)
     for number in range(3):
         write_input(tmp_path / "in", number, events(number, 400))
     pipeline, source = pipeline_over(spark, tmp_path)
