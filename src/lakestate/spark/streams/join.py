@@ -67,7 +67,8 @@ def add_window_join(
     how = How.of(options.how, where)
     sides = _Sides.of(building, (left, right), how, Bounds(0, 0), options.prefix, where)
     for side in (sides.left, sides.right):
-        check_window_names(_names(building, side.node), where)
+        own = [TIME] if side.time == TIME else []
+        check_window_names([name for name in _names(building, side.node) if name not in own], where)
     arguments = sides.arguments(building)
     operator = WindowJoin(*arguments, window, how, lateness_us=lateness_us, hidden=[TIME])
     return sides.connect(building, operator_id, operator)

@@ -80,21 +80,21 @@ def test_what_does_not_fit_is_refused_when_the_pipeline_is_built(spark: Any, tmp
         lambda: keyed.aggregate("a"): "an aggregate needs something to compute",
         lambda: keyed.aggregate("a", emit="final", n=ls.count()): "a running aggregate is never final",
         lambda: keyed.aggregate("a", emit="all", n=ls.count()): "unknown emission",
-        lambda: keyed.aggregate("a", n=ls.count()).sink("out", ls.ParquetSink(tmp_path / "out")): (
+        lambda: keyed.aggregate("a0", n=ls.count()).sink("out", ls.ParquetSink(tmp_path / "out")): (
             r"sink out cannot take rows that change; found updates by user; .* call as_log\(\) first"
         ),
-        lambda: keyed.aggregate("a", n=ls.count()).transform(lambda rows: rows): "a transform cannot take",
-        lambda: keyed.aggregate("a", n=ls.count()).select("n"): "select leaves out columns",
+        lambda: keyed.aggregate("a1", n=ls.count()).transform(lambda rows: rows): "a transform cannot take",
+        lambda: keyed.aggregate("a2", n=ls.count()).select("n"): "select leaves out columns",
         lambda: keyed.aggregate("a", n=ls.variance("user")): "found string; expected a number",
         lambda: keyed.aggregate("a", _rows=ls.count()): "the name is taken",
         lambda: source.select("user", "amount").key_by("user").aggregate("a", x=ls.last("amount")): (
             "an aggregate needs event time, and the rows have none"
         ),
-        lambda: keyed.aggregate("a", n=ls.count()).key_by("n").aggregate("b", m=ls.count()): (
+        lambda: keyed.aggregate("a3", n=ls.count()).key_by("n").aggregate("b", m=ls.count()): (
             r'aggregate b cannot take rows that change; found updates by user; .* pass emit="changes"'
         ),
         lambda: (
-            keyed.aggregate("a", emit="changes", n=ls.count())
+            keyed.aggregate("a4", emit="changes", n=ls.count())
             .key_by("n")
             .aggregate("b", emit="updates", m=ls.count())
         ): "updates cannot say that a key is gone",

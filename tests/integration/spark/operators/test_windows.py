@@ -96,11 +96,11 @@ def test_what_does_not_fit_is_refused_when_the_pipeline_is_built(spark: Any, tmp
         lambda: keyed.window(by_clock).aggregate("a", emit="changes", n=ls.count()): (
             "a window of processing time comes out once"
         ),
-        lambda: keyed.window(by_clock).aggregate("a", n=ls.count()).late_rows(): (
+        lambda: keyed.window(by_clock).aggregate("a1", n=ls.count()).late_rows(): (
             "no row is late by processing time"
         ),
         lambda: (
-            keyed.aggregate("a", n=ls.count()).key_by("user").window(window).aggregate("b", n=ls.count())
+            keyed.aggregate("a2", n=ls.count()).key_by("user").window(window).aggregate("b", n=ls.count())
         ): ("aggregate b cannot take rows that change"),
     }.items():
         with pytest.raises(InvalidInputError, match=message):
