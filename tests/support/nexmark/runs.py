@@ -34,6 +34,11 @@ PACE = "500 milliseconds"
 """Slow enough that the test sees an epoch begin before all are over."""
 
 
+def run_at_once(spark: SparkSession, query: str, feed: Feed, folder: Path) -> Rows:
+    """Read all events without any disturbance."""
+    return _finish(query_job(query, spark, feed, folder, **_host(folder, 1)), query, folder)
+
+
 def run_interrupted(spark: SparkSession, query: str, feed: Feed, folder: Path) -> Rows:
     """Cancel an epoch, and continue on another host with more subtasks."""
     _cancel_an_epoch(query_job(query, spark, feed, folder, **_host(folder, 1)), query, feed, folder)
