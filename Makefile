@@ -28,7 +28,7 @@ check: lint ## Lint, and the quick unit tests and doctests: 90 seconds, for the 
 	@$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow" --durations=5 --durations-min=1.5 tests/unit src $(ARGS)
 
 .PHONY: test
-test: setup ## Run the tests and doctests: 8 minutes; ARGS="-k fence" chooses some
+test: setup ## Run the tests and doctests: 15 minutes; ARGS="-k fence" chooses some
 	@scripts/test $(ARGS)
 
 .PHONY: test-full
