@@ -21,11 +21,11 @@ from lakestate.operators.aggregates.groups import (
     distinct_rows,
     fill_empty,
     flatten_lists,
-    group_numbers,
     lists_of_groups,
     normalise_floats,
 )
 from lakestate.operators.aggregates.plain import has_order
+from lakestate.tables.arrow.grouping import group_numbers
 
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 1_000_000

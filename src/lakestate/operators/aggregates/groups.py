@@ -8,31 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_ROW = "__row"
-
-
-def group_numbers(offsets: np.ndarray) -> np.ndarray:
-    """For each row, the number of its group: rows from offsets[i] up to offsets[i + 1] are group i.
-
-    >>> group_numbers(np.array([0, 2, 3])).tolist()
-    [0, 0, 1]
-    """
-    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-
-
-def number_groups(keys: pa.Table) -> tuple[pa.Table, np.ndarray]:
-    """The different rows of a table, and for each of its rows the number of its own among them.
-
-    >>> different, numbers = number_groups(pa.table({"user": ["ann", "bob", "ann"]}))
-    >>> different["user"].to_pylist(), numbers.tolist()
-    (['ann', 'bob'], [0, 1, 0])
-    """
-    with_rows = keys.append_column(_ROW, pa.array(np.arange(keys.num_rows)))
-    found = with_rows.group_by(keys.column_names, use_threads=False).aggregate([(_ROW, "list")])
-    lists = found[f"{_ROW}_list"].combine_chunks()
-    numbers = np.empty(keys.num_rows, dtype=np.int64)
-    numbers[lists.values.to_numpy()] = group_numbers(lists.offsets.to_numpy())
-    return found.select(keys.column_names), numbers
+from lakestate.tables.arrow.columns import whole_column
 
 
 def sum_by_group(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -86,7 +62,7 @@ def lists_of_groups(values: pa.Array, groups: np.ndarray, count: int, limit: int
     is_empty = pa.array(np.diff(offsets) == 0)
     type_ = pa.list_(pa.field("element", values.type))
     return pa.ListArray.from_arrays(
-        pa.array(offsets), _whole(table["value"]), type=type_, mask=is_empty if len(is_empty) else None
+        pa.array(offsets), whole_column(table["value"]), type=type_, mask=is_empty if len(is_empty) else None
     )
 
 
@@ -106,8 +82,4 @@ def distinct_rows(columns: Sequence[pa.Array | np.ndarray]) -> list[pa.Array]:
     """The different rows of columns."""
     names = [str(number) for number in range(len(columns))]
     found = pa.table(list(columns), names=names).group_by(names, use_threads=False).aggregate([])
-    return [_whole(found[name]) for name in names]
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return [whole_column(found[name]) for name in names]

@@ -17,8 +17,9 @@ from lakestate.operators.aggregates.aggregate import (
     refuse_type,
 )
 from lakestate.operators.aggregates.finite import FiniteValues
-from lakestate.operators.aggregates.groups import group_numbers, sum_by_group
+from lakestate.operators.aggregates.groups import sum_by_group
 from lakestate.operators.aggregates.plain import is_float, is_number
+from lakestate.tables.arrow.grouping import group_numbers
 
 
 @dataclass(frozen=True)

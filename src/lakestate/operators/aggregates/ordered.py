@@ -16,8 +16,9 @@ from lakestate.operators.aggregates.aggregate import (
     Merge,
     refuse_type,
 )
-from lakestate.operators.aggregates.groups import best_rows, group_numbers
+from lakestate.operators.aggregates.groups import best_rows
 from lakestate.operators.aggregates.plain import has_order, is_float
+from lakestate.tables.arrow.grouping import group_numbers
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lakestate.errors import InvalidInputError, OperatorError
 from lakestate.operators.aggregates.aggregate import Accumulator, Aggregate, BoundAggregate, Merge
 from lakestate.protocol.metadata import Column
+from lakestate.tables.arrow.columns import whole_column
 from lakestate.tables.arrow.schema import arrow_type
 
 ONE = "1"
@@ -169,7 +170,7 @@ class AggregatePlan:
         for name in with_arrow:
             columns[name] = found[f"{name}_{self.accumulators[name].merge.value}"]
         if self._own:
-            lists = _whole(found[f"{_ROW}_list"])
+            lists = whole_column(found[f"{_ROW}_list"])
             columns |= own(lists.values, lists.offsets.to_numpy())
         schema = pa.schema([*map(rows.schema.field, by), *self.schema])
         return pa.table({name: columns[name] for name in schema.names}).cast(schema)
@@ -179,7 +180,9 @@ class AggregatePlan:
         columns: dict[str, pa.Array] = {}
         for name, each in self.accumulators.items():
             if each.merge is not Merge.OWN:
-                columns[name] = _merge_pair(each.merge, _whole(before[name]), _whole(rows[name]), name)
+                columns[name] = _merge_pair(
+                    each.merge, whole_column(before[name]), whole_column(rows[name]), name
+                )
         if len(columns) < len(self.accumulators):
             count = rows.num_rows
             pairs = np.arange(2 * count).reshape(2, count).T.ravel()
@@ -190,14 +193,14 @@ class AggregatePlan:
     def results(self, rows: pa.Table) -> dict[str, pa.Array]:
         """The results of groups, from their accumulators."""
         return {
-            name: aggregate.result([_whole(rows[column]) for column in self.columns_of(name)])
+            name: aggregate.result([whole_column(rows[column]) for column in self.columns_of(name)])
             for name, aggregate in self.aggregates.items()
         }
 
     def negate(self, rows: pa.Table) -> pa.Table:
         """Accumulators that take back what these have counted."""
         for name, aggregate in self.aggregates.items():
-            negated = aggregate.negate([_whole(rows[column]) for column in self.columns_of(name)])
+            negated = aggregate.negate([whole_column(rows[column]) for column in self.columns_of(name)])
             for column, values in zip(self.columns_of(name), negated, strict=True):
                 rows = rows.set_column(rows.schema.get_field_index(column), column, values)
         return rows
@@ -206,7 +209,7 @@ class AggregatePlan:
         found: dict[str, pa.Array] = {}
         for name, aggregate in self._own.items():
             columns = self.columns_of(name)
-            merged = aggregate.merge([_whole(arranged[column]) for column in columns], offsets)
+            merged = aggregate.merge([whole_column(arranged[column]) for column in columns], offsets)
             found |= dict(zip(columns, merged, strict=True))
         return found
 
@@ -273,20 +276,14 @@ def argument_column(rows: pa.Table, column: str) -> pa.Array:
     """A column that an aggregate takes."""
     if column in (ONE, TRUE):
         return pa.array(np.ones(rows.num_rows, dtype=np.int32 if column == ONE else bool))
-    return _whole(rows[column])
-
-
-def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if isinstance(column, pa.Array):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return whole_column(rows[column])
 
 
 def changed_rows(plan: AggregatePlan, before: pa.Table, after: pa.Table) -> pa.Array:
     """Which rows of two aligned tables of results differ; two nulls are equal."""
     differ: pa.Array | None = None
     for name in plan.aggregates:
-        one, other = _whole(before[name]), _whole(after[name])
+        one, other = whole_column(before[name]), whole_column(after[name])
         same = pc.or_kleene(pc.fill_null(_equal(one, other), False), pc.and_(one.is_null(), other.is_null()))
         differ = pc.invert(same) if differ is None else pc.or_(differ, pc.invert(same))
     assert differ is not None, "there is at least one aggregate"

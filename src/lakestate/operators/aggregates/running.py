@@ -17,6 +17,7 @@ from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import Operator
 from lakestate.protocol.metadata import Column
 from lakestate.row_kind import CHANGE, Emit
+from lakestate.tables.arrow.columns import beside
 from lakestate.tables.arrow.schema import arrow_fields, columns_of
 from lakestate.tables.keyed.table import KeyedTable
 
@@ -105,9 +106,9 @@ class RunningAggregate(Operator):
         before = pa.Table.from_batches([found])
         after, is_ = update(before)
         if is_ is None:
-            groups.put(_beside(keys, after))
+            groups.put(beside(keys, after))
         else:
-            groups.put(_beside(keys, after).filter(is_))
+            groups.put(beside(keys, after).filter(is_))
             groups.delete(keys.filter(pa.compute.invert(is_)))
         yield from self._yield_results(keys, before, after, was, is_)
 
@@ -152,7 +153,3 @@ def bind_to_columns(
         taken[name] = aggregate.row_arguments(time, name)
     types_of = {name: [known[text] for text in columns] for name, columns in taken.items()}
     return AggregatePlan.bind(aggregates, types_of, "", time=time, retracts=retracts), taken
-
-
-def _beside(keys: pa.Table, values: pa.Table) -> pa.Table:
-    return pa.table([*keys.columns, *values.columns], names=[*keys.column_names, *values.column_names])

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from lakestate.errors import InvalidInputError, OperatorError
 from lakestate.operators.aggregates.aggregate import Accumulator, BoundAggregate, Merge
 from lakestate.operators.aggregates.collected import BoundCountDistinct
-from lakestate.operators.aggregates.groups import number_groups
 from lakestate.operators.aggregates.plain import BoundCount
 from lakestate.operators.aggregates.plan import AggregatePlan
 from lakestate.operators.aggregates.value_tables import (
@@ -27,6 +26,7 @@ from lakestate.operators.aggregates.value_tables import (
     table_name,
 )
 from lakestate.protocol.metadata import Column
+from lakestate.tables.arrow.grouping import number_groups
 
 ROWS = "_rows"
 """The state column with the number of rows of a key, which is gone once it is 0."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakestate.errors import InvalidInputError, OperatorError
 from lakestate.operators.aggregates.aggregate import Accumulator, BoundAggregate, Merge
-from lakestate.operators.aggregates.groups import group_numbers
+from lakestate.tables.arrow.grouping import group_numbers
 from lakestate.tables.arrow.schema import arrow_fields, arrow_type, columns_of, ddl_of
 
 if TYPE_CHECKING:

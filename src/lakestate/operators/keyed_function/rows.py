@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_ROW = "__row"
+from lakestate.tables.arrow.columns import whole_column
+from lakestate.tables.arrow.grouping import RowGroups
+
 _NAN = float("nan")
 _NO_TIME = -(2**63)
 
@@ -43,13 +45,10 @@ def key_groups(rows: pa.Table, key: Sequence[str], time: str | None) -> KeyGroup
     order = [name for name in [time, *rows.column_names] if name is not None and _has_order(rows, name)]
     order = list(dict.fromkeys(order))
     sorted_ = rows.sort_by([(name, "ascending") for name in order]) if order else rows
-    numbered = sorted_.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-    grouped = numbered.group_by(list(key), use_threads=False).aggregate([(_ROW, "list")])
-    places = grouped[f"{_ROW}_list"].combine_chunks()
-    arranged = sorted_.take(places.values)
-    offsets = places.offsets.to_numpy()
+    groups = RowGroups.of(sorted_.select(list(key)))
+    arranged = sorted_.take(pa.array(groups.rows))
     return KeyGroups(
-        grouped.select(list(key)), named_rows(arranged), offsets.tolist(), _latest(arranged, offsets, time)
+        groups.keys, named_rows(arranged), groups.offsets.tolist(), _latest(arranged, groups.offsets, time)
     )
 
 
@@ -63,8 +62,7 @@ def named_rows(rows: pa.Table) -> list[Any]:
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
     """A column as Python values. Arrow's own way is slow for times."""
     if pa.types.is_timestamp(column.type) and column.type.unit == "us":
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        naive = whole.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
+        naive = whole_column(column).cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
         if column.type.tz is None:
             return list(naive)
         return [None if value is None else value.replace(tzinfo=UTC) for value in naive]

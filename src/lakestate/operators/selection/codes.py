@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakestate.tables.arrow.columns import whole_column
+
 Codes: TypeAlias = "npt.NDArray[np.int64]"
 
 _WORD_BITS = 63
@@ -18,7 +20,7 @@ _WORD_BITS = 63
 def group_codes(columns: Iterable[pa.Array | pa.ChunkedArray]) -> list[Codes]:
     """Integers that are equal exactly where keys are equal, as in Spark: null equals null, NaN equals NaN."""
     found: list[Codes] = []
-    for column in map(whole, columns):
+    for column in map(whole_column, columns):
         if _is_integral(column.type):
             found += _with_null_flags(_integers(column), column, nulls_first=True)
             continue
@@ -30,7 +32,7 @@ def group_codes(columns: Iterable[pa.Array | pa.ChunkedArray]) -> list[Codes]:
 
 def order_codes(column: pa.Array | pa.ChunkedArray, *, descending: bool, nulls_first: bool) -> list[Codes]:
     """Integers that sort like the values. NaN is larger than all numbers, as in Spark."""
-    column = whole(column)
+    column = whole_column(column)
     values = _value_codes(column)
     # The complement reverses the order and, unlike a negation, cannot overflow.
     return _with_null_flags(~values if descending else values, column, nulls_first=nulls_first)
@@ -60,13 +62,6 @@ def pack_codes(codes: Sequence[Codes]) -> list[tuple[Codes, int]]:
         else:
             words.append((based, bits))
     return words
-
-
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
-    if isinstance(column, pa.Array):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def is_sortable(type_: pa.DataType) -> bool:

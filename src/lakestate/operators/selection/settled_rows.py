@@ -12,9 +12,10 @@ import pyarrow as pa
 from lakestate.config import duration_us
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import Operator
-from lakestate.operators.selection.codes import Codes, group_codes, whole
+from lakestate.operators.selection.codes import Codes, group_codes
 from lakestate.operators.selection.row_columns import RowColumns, add_us, not_before, times_us, whole_table
 from lakestate.operators.selection.sorted_rows import SortedRows
+from lakestate.tables.arrow.columns import whole_column
 from lakestate.tables.arrow.schema import arrow_fields
 from lakestate.tables.time_key.table import TimeKeyTable
 
@@ -120,7 +121,7 @@ class SettledRows(Operator):
         """For each key, when the first of its chains begins that is not due yet."""
         found = pending.rows_of(keys, end_us, columns=[CHAIN_START])
         least = np.full(keys.num_rows, NEVER)
-        np.minimum.at(least, whole(found[pending.QUERY]).to_numpy(), times_us(found, CHAIN_START))
+        np.minimum.at(least, whole_column(found[pending.QUERY]).to_numpy(), times_us(found, CHAIN_START))
         return least
 
 

@@ -15,12 +15,13 @@ from lakestate.errors import InvalidInputError
 from lakestate.operators.aggregates.changes import change_rows
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import Operator
-from lakestate.operators.selection.codes import Codes, group_codes, whole
+from lakestate.operators.selection.codes import Codes, group_codes
 from lakestate.operators.selection.order_by import OrderBy, check_sortable, order_rows, parse_order
 from lakestate.operators.selection.row_columns import RowColumns, whole_table
 from lakestate.operators.selection.sorted_rows import SortedRows, starts_of
 from lakestate.protocol.metadata import Column
 from lakestate.row_kind import CHANGE, DELETE, Emit
+from lakestate.tables.arrow.columns import whole_column
 from lakestate.tables.arrow.schema import arrow_fields
 from lakestate.tables.keyed.table import KeyedTable
 
@@ -192,8 +193,8 @@ class _Stored:
     def find(cls, view: Any, keys: pa.Table, place: str) -> _Stored:
         """The rows of keys. Group i is that of key i."""
         found = view.get_prefix(keys).combine_chunks()
-        groups = whole(found[view.QUERY]).to_numpy()
-        places = whole(found[place]).to_numpy().astype(np.int64)
+        groups = whole_column(found[view.QUERY]).to_numpy()
+        places = whole_column(found[place]).to_numpy().astype(np.int64)
         order = np.lexsort((places, groups))
         return cls(found.take(pa.array(order)), groups[order], places[order])
 

@@ -17,7 +17,7 @@ from lakestate.config import duration_us
 from lakestate.errors import InvalidInputError, OperatorError
 from lakestate.operators.context import OperatorContext
 from lakestate.operators.operator import Operator
-from lakestate.operators.selection.codes import Codes, group_codes, whole
+from lakestate.operators.selection.codes import Codes, group_codes
 from lakestate.operators.selection.order_by import check_sortable, parse_order
 from lakestate.operators.selection.row_columns import RowColumns, whole_table
 from lakestate.operators.selection.top import Ranked, Ranking, Ties, rank_columns, with_ranks
@@ -25,6 +25,7 @@ from lakestate.operators.windows.grid import WindowRange
 from lakestate.operators.windows.panes import OUTPUT_TIME, PANE, WINDOW_END, WINDOW_START
 from lakestate.operators.windows.specs import Hopping, Tumbling, window_name
 from lakestate.protocol.metadata import Column
+from lakestate.tables.arrow.columns import whole_column
 from lakestate.tables.arrow.schema import arrow_fields, arrow_type
 from lakestate.tables.time_key.table import TimeKeyTable
 
@@ -123,7 +124,7 @@ class WindowTop(Operator):
     def _insert(self, candidates: Any, rows: pa.Table, ctx: OperatorContext) -> None:
         """Append the best rows of each window that was open when the epoch before ended."""
         rows = rows.filter(rows[PANE].is_valid()).combine_chunks()
-        rows, panes = self._best(rows, whole(rows[PANE]).to_numpy())
+        rows, panes = self._best(rows, whole_column(rows[PANE]).to_numpy())
         places, starts = (np.arange(len(panes)), panes) if self._spread else self._grid.windows_of(panes)
         if ctx.previous_watermark_us is not None:
             is_open = starts + (self._grid.size_us + self._lateness_us) > ctx.previous_watermark_us
@@ -156,7 +157,7 @@ class WindowTop(Operator):
         )
 
     def _results(self, found: pa.Table) -> pa.Table:
-        starts = whole(found[self._start]).cast(pa.int64()).to_numpy()
+        starts = whole_column(found[self._start]).cast(pa.int64()).to_numpy()
         best = self._rank(found, starts)
         starts = starts[best.rows]
         rows = found.take(pa.array(best.rows)).select(self._columns.output_names)
@@ -169,7 +170,7 @@ class WindowTop(Operator):
         """Refuse rows of a window that ends at another time: their time would be wrong for what follows."""
         if not self._has_windows or not rows.num_rows:
             return
-        ends = whole(rows[WINDOW_END]).cast(pa.int64()).fill_null(0).to_numpy()
+        ends = whole_column(rows[WINDOW_END]).cast(pa.int64()).fill_null(0).to_numpy()
         differs = np.flatnonzero(ends != starts + self._grid.size_us)
         if len(differs):
             raise OperatorError(

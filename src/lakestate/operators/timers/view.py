@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakestate.errors import InvalidInputError
 from lakestate.tables.arrow.conform import conform_columns
+from lakestate.tables.arrow.grouping import number_groups
 from lakestate.tables.runs.layout import QUERY, Rows
 from lakestate.tables.time_key.view import TimeKeyView
 
@@ -112,14 +114,5 @@ class TimersView(TimeKeyView):
 
 def _is_among(rows: pa.Table, asked: pa.Table) -> pa.Array:
     """Which rows equal one of the others."""
-    marked = pa.concat_tables(
-        [
-            rows.append_column("__side", pa.array([0] * rows.num_rows, pa.int8())),
-            asked.cast(rows.schema).append_column("__side", pa.array([1] * asked.num_rows, pa.int8())),
-        ]
-    ).append_column("__row", pa.array(range(rows.num_rows + asked.num_rows)))
-    grouped = marked.group_by(rows.column_names, use_threads=False).aggregate(
-        [("__side", "max"), ("__row", "list")]
-    )
-    hit = grouped.filter(pc.equal(grouped["__side_max"], 1))["__row_list"].combine_chunks().flatten()
-    return pc.is_in(pa.array(range(rows.num_rows)), value_set=hit)
+    _, numbers = number_groups(pa.concat_tables([rows, asked.cast(rows.schema)]))
+    return pa.array(np.isin(numbers[: rows.num_rows], numbers[rows.num_rows :]))

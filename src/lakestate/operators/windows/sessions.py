@@ -27,6 +27,7 @@ from lakestate.operators.windows.panes import OUTPUT_TIME, WINDOW_END, WINDOW_ST
 from lakestate.operators.windows.specs import Duration, Session, window_name
 from lakestate.protocol.metadata import Column
 from lakestate.row_kind import CHANGE, DELETE, Emit
+from lakestate.tables.arrow.columns import beside
 from lakestate.tables.arrow.schema import arrow_fields, arrow_type, columns_of
 from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.keyed.view import KeyedView
@@ -227,7 +228,7 @@ class SessionAggregate(Operator):
         sessions.delete(grown.absorbed.select([*self._key, "session_start"]))
         starts, last = self._timestamps(grown.spans.first), self._timestamps(grown.spans.last)
         named = grown.keys.append_column("session_start", starts)
-        sessions.put(_beside(named.append_column("last_row", last), grown.after))
+        sessions.put(beside(named.append_column("last_row", last), grown.after))
         ends = self._timestamps(grown.spans.last + self._open_us - 1)
         moved = named.append_column("open_until", ends).filter(pa.array(grown.has_moved))
         deadlines.insert(moved)
@@ -262,7 +263,7 @@ class SessionAggregate(Operator):
         if not ends_all:
             ends = pc.add(found["last_row"].cast(pa.int64()), self._open_us)
             is_over = pc.and_(is_over, pc.fill_null(pc.less_equal(ends, now_us), False))
-        over = _beside(due, pa.Table.from_batches([found])).filter(is_over)
+        over = beside(due, pa.Table.from_batches([found])).filter(is_over)
         sessions.delete(over.select(due.column_names))
         if ends_all:
             deadlines.delete(due.select(self._key))
@@ -284,7 +285,3 @@ class SessionAggregate(Operator):
 def _micros(times: pa.ChunkedArray) -> np.ndarray:
     micros: np.ndarray = times.cast(pa.int64()).to_numpy()
     return micros
-
-
-def _beside(keys: pa.Table, values: pa.Table) -> pa.Table:
-    return pa.table([*keys.columns, *values.columns], names=[*keys.column_names, *values.column_names])

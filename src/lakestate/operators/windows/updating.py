@@ -14,6 +14,7 @@ from lakestate.operators.windows.panes import PANE, WINDOW_END, WINDOW_START, Pa
 from lakestate.operators.windows.specs import Hopping, Tumbling, window_name
 from lakestate.protocol.metadata import Column
 from lakestate.row_kind import Emit
+from lakestate.tables.arrow.columns import beside
 from lakestate.tables.arrow.schema import arrow_fields
 from lakestate.tables.keyed.table import KeyedTable, Ttl
 
@@ -57,11 +58,11 @@ class UpdatingWindows(PaneOperator):
     def _yield_results(
         self, keys: pa.Table, before: pa.Table, after: pa.Table, was: pa.Array
     ) -> Iterator[pa.Table]:
-        new = self._shown(_beside(keys, after))
+        new = self._shown(beside(keys, after))
         if self._emit is not Emit.CHANGES:
             yield new
             return
-        old = self._shown(_beside(keys, before.select(after.column_names)))
+        old = self._shown(beside(keys, before.select(after.column_names)))
         there = pa.array(np.ones(keys.num_rows, dtype=bool))
         yield change_rows(old, new, was, there, changed_rows(self._plan, old, new))
 
@@ -85,7 +86,3 @@ class UpdatingWindows(PaneOperator):
             meanings=self._plan.meanings,
             description="The accumulators of every key and open window.",
         )
-
-
-def _beside(keys: pa.Table, values: pa.Table) -> pa.Table:
-    return pa.table([*keys.columns, *values.columns], names=[*keys.column_names, *values.column_names])

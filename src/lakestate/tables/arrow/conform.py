@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
+from lakestate.tables.arrow.columns import whole_column
 from lakestate.tables.arrow.lossless_cast import cast_losslessly
 from lakestate.tables.arrow.required_values import optional_type, require_values
 from lakestate.tables.arrow.value_limits import check_value_sizes
@@ -68,7 +69,7 @@ def _single_column(rows: pa.RecordBatch | pa.Table, field: pa.Field, what: str) 
 
 def _single_array(column: pa.ChunkedArray, field: pa.Field, what: str) -> pa.Array:
     try:
-        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        return whole_column(column)
     except pa.ArrowInvalid as cause:
         raise InvalidInputError(
             f"{what}: too many bytes at once",
