@@ -56,6 +56,8 @@ class Mutation:
     """True if it matters only to operators with `on_commit`."""
     needs_neighbour: bool = False
     """True if it matters only to jobs that share their output with others."""
+    needs_delivery: bool = False
+    """True if it matters only to sinks that deliver staged rows."""
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
@@ -126,6 +128,8 @@ def commit_now(driver: JobDriver, permit: Any, manifest: Any) -> None:
         found = driver._committers[sink.sink_id]
         if isinstance(found, commit.OperatorCommitter):
             found.commit(permit, manifest, sink)
+        elif isinstance(found, commit.JobCommitter):
+            found.commit(driver._job, permit, sink)
         else:
             found(permit, sink)
 
@@ -376,6 +380,8 @@ def seeds_to_find(mutation: Mutation, first: int = 0) -> tuple[int, str] | None:
                 scenario = replace(scenario, commits=True)
             if mutation.needs_neighbour:
                 scenario = replace(scenario, has_neighbour=True)
+            if mutation.needs_delivery:
+                scenario = replace(scenario, delivers=True)
             result = run_seed(first + number, scenario=scenario)
             if result.violation is not None:
                 return number + 1, str(result.violation)

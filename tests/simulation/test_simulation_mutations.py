@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.simulation.commit_mutations import OWN_OUTPUT
+from tests.simulation.delivery_mutations import DELIVERY
 from tests.simulation.mutations import MUTATIONS, Mutation, seeds_to_find
 from tests.simulation.owner_mutations import SHARED_OUTPUT
 from tests.simulation.replicated_mutations import REPLICATED
@@ -13,7 +14,7 @@ from tests.simulation.snapshot_mutations import OPEN_FILES
 # What shows only in one history of a hundred is looked for by `make soak`.
 CASES = [
     pytest.param(each, id=str(each), marks=[pytest.mark.soak] if each.is_rare else [])
-    for each in (*MUTATIONS, *OWN_OUTPUT, *SHARED_OUTPUT, *REPLICATED, *OPEN_FILES, *SILENCE)
+    for each in (*MUTATIONS, *OWN_OUTPUT, *SHARED_OUTPUT, *REPLICATED, *OPEN_FILES, *SILENCE, *DELIVERY)
 ]
 
 

@@ -52,6 +52,14 @@ class OperatorCommit:
         return tuple(part.data for part in self.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class JobCommitter:
+    """A committer that is told where the job's own objects are: rows to deliver may be among them."""
+
+    commit: Callable[[JobObjects, CommitPermit, SinkPreCommit], Sequence[FileEvent] | None]
+    """As `Committer` says."""
+
+
 OnCommit = Callable[[OperatorCommit], object]
 """Commits what the subtasks of an operator left. Called again after a crash."""
 
@@ -86,7 +94,7 @@ class OperatorCommitter:
             ) from cause
 
 
-Committers = Mapping[str, Committer | OperatorCommitter]
+Committers = Mapping[str, Committer | JobCommitter | OperatorCommitter]
 """What commits, by sink or operator, in the order in which it is called."""
 
 
@@ -112,10 +120,13 @@ def commit_epoch(
     places = {sink_id: place for place, sink_id in enumerate(committers)}
     for sink in sorted(manifest.sinks, key=lambda sink: places[sink.sink_id]):
         committer = committers[sink.sink_id]
-        if isinstance(committer, OperatorCommitter):
-            committer.commit(permit, manifest, sink)
-        else:
-            tell_files(committer(permit, sink) or ())
+        match committer:
+            case OperatorCommitter():
+                committer.commit(permit, manifest, sink)
+            case JobCommitter():
+                tell_files(committer.commit(job, permit, sink) or ())
+            case _:
+                tell_files(committer(permit, sink) or ())
     record = permit.record
     marker = CommittedRecord(job.job_id, record.epoch, record.generation, record.manifest)
     _write_marker(job, marker)

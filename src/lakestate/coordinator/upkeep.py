@@ -45,6 +45,7 @@ class Takeover:
     newest: Manifest | None
     pending: Callable[[], Sequence[Manifest]]
     """Reads what drivers before the claim can still publish; see `JobObjects.read_manifests`."""
+    job: JobObjects
 
 
 TakeOver = Callable[[Takeover], None]
@@ -120,7 +121,7 @@ class Upkeep:
     def take_over(self, act: TakeOver, newest: Manifest | None) -> None:
         """The driver has started: remove what failed ones left. If that fails, the job still starts."""
         following = Epoch(1) if newest is None else newest.epoch.next()
-        found = Takeover(self._claim, newest, lambda: self._job.read_manifests(following))
+        found = Takeover(self._claim, newest, lambda: self._job.read_manifests(following), self._job)
         failures: list[UpkeepFailure] = []
         with _isolate_failure(CLEAN_UP, "clean-up after failed starts", failures):
             act(found)
@@ -251,7 +252,8 @@ class Upkeep:
             return False
         fullest = max(entry.subtasks, key=lambda subtask: subtask.summary.file_count)
         metadata = self._job.read_subtasks([fullest])[0]
-        return any(plan_compaction(table.files, policy) for table in metadata.tables) or any(
+        lasting = [table for table in metadata.tables if not table.table_type.is_of_one_epoch]
+        return any(plan_compaction(table.files, policy) for table in lasting) or any(
             has_many_shared_files(self._count_files(entry, config.name), entry.parallelism, policy)
             for config in metadata.configs
             if config.table_type.is_replicated

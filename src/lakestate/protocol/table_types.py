@@ -29,6 +29,8 @@ class TableType:
     """Rows are never overwritten: a data file may hold many rows of one key."""
     is_ordered_by_time: bool = False
     """Rows are found and dropped by their time column, so a migration cannot change their times."""
+    is_of_one_epoch: bool = False
+    """Files belong to the epoch that wrote them: no later one has them, and there is nothing to merge."""
 
     def __post_init__(self) -> None:
         require_name("table type", self.name)

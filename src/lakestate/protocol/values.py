@@ -77,6 +77,7 @@ class Generation(int):
         return str(int(self))
 
 
+FIRST_EPOCH = Epoch(1)
 FIRST_GENERATION = Generation(1)
 
 

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakestate.coordinator.commit import Committer
+from lakestate.coordinator.commit import JobCommitter
 from lakestate.coordinator.epoch_plan import decode_pre_commits
 from lakestate.coordinator.upkeep import Takeover
 from lakestate.errors import InvalidInputError, LakestateError, OperatorError
+from lakestate.job.objects import JobObjects
 from lakestate.job.state_backend import StateBackend
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.metadata import Manifest, SinkPreCommit
 from lakestate.protocol.publication import CommitPermit
+from lakestate.protocol.values import FIRST_EPOCH
 from lakestate.runtime.conform import conform_input
 from lakestate.runtime.steps import StepScope
 from lakestate.sinks.output_owner import OutputClaim, OutputOwner
@@ -182,6 +184,8 @@ def _earlier_attempts(sink_id: str, found: Takeover) -> EarlierAttempts:
         generation=claim.generation,
         newest=_pre_commits(sink_id, newest),
         pending=lambda: _pre_commits(sink_id, found.pending()),
+        job=found.job,
+        following=FIRST_EPOCH if found.newest is None else found.newest.epoch.next(),
     )
 
 
@@ -195,16 +199,15 @@ def _pre_commits(sink_id: str, manifests: Sequence[Manifest]) -> list[bytes]:
     ]
 
 
-def sink_committer(sink: Sink, sink_id: str | None = None) -> Committer:
+def sink_committer(sink: Sink, sink_id: str | None = None) -> JobCommitter:
     """What the driver calls to commit an epoch of a sink.
 
     `sink_id` is the sink, if it is not the step that wrote for it; see `SinkContext`.
     """
-    committer = sink.committer()
 
-    def commit(permit: CommitPermit, pre_commit: SinkPreCommit) -> Sequence[FileEvent]:
+    def commit(job: JobObjects, permit: CommitPermit, pre_commit: SinkPreCommit) -> Sequence[FileEvent]:
         parts = decode_pre_commits(pre_commit.data, permit.manifest.path)
-        committer.commit(permit, parts)
+        sink.job_committer(job).commit(permit, parts)
         return sink.committed_files(permit.job_id, sink_id or pre_commit.sink_id, permit.epoch, parts)
 
-    return commit
+    return JobCommitter(commit)

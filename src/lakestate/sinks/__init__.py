@@ -5,9 +5,11 @@
 - `formats/` turns rows into bytes: one folder per file format.
 - `partitioning/` decides which directory each row goes to, `rolling.py` when a file ends.
 - `iceberg/` appends finished files to Iceberg tables.
+- `staged/` keeps the rows of an epoch in the job until it is published, and then delivers them.
 
 A new file format is a folder in `formats/` and a line in its registry. A new table format is a folder
-here: `FileSink` writes its data files, and its committer makes them whole before it appends them.
+here: `FileSink` writes its data files, and its committer makes them whole before it appends them. So is a
+system that takes rows and not files: `StagedSink` stages its rows.
 
 May import `tables` and everything below it; neither operators nor Spark.
 """

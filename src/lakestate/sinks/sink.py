@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import pyarrow as pa
 
 from lakestate.ambient import Ambient
+from lakestate.job.objects import JobObjects
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.publication import CommitPermit
-from lakestate.protocol.values import Epoch, Generation, TaskInfo
-from lakestate.row_kind import RowKind
+from lakestate.protocol.values import FIRST_EPOCH, Epoch, Generation, TaskInfo
+from lakestate.row_kind import RowKind, StreamKind, require_kind
 from lakestate.tables.contract import Table
 from lakestate.tables.manager import TableManager
 
@@ -110,6 +111,10 @@ class EarlierAttempts:
     """The pre-commits of the newest epoch."""
     pending: Callable[[], Sequence[bytes]]
     """Reads the pre-commits of all manifests of the next epoch: a listing, and an object for each."""
+    job: JobObjects | None = None
+    """The job's own objects, for a sink that has rows among them."""
+    following: Epoch = FIRST_EPOCH
+    """The epoch after the newest one."""
 
 
 class Sink(ABC):
@@ -117,6 +122,11 @@ class Sink(ABC):
 
     takes: ClassVar[tuple[RowKind, ...]] = (RowKind.APPEND,)
     """The kinds of rows that it can write."""
+
+    def for_stream(self, kind: StreamKind, who: str) -> Sink:
+        """The sink as it writes the rows of a stream. Refuses a kind of rows that it does not take."""
+        require_kind(kind, self.takes, who)
+        return self
 
     @abstractmethod
     def tables(self) -> Sequence[Table]:
@@ -143,6 +153,10 @@ class Sink(ABC):
     @abstractmethod
     def committer(self) -> SinkCommitter:
         """The committer, for the driver."""
+
+    def job_committer(self, job: JobObjects) -> SinkCommitter:
+        """The committer, for a driver that has the job's own objects: a sink may have rows among them."""
+        return self.committer()
 
     def committed_files(
         self, job_id: str, sink_id: str, epoch: Epoch, pre_commits: Sequence[bytes]

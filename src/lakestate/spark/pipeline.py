@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakestate.config import StoreConfig, duration_us
-from lakestate.coordinator.commit import Committer, OperatorCommitter
+from lakestate.coordinator.commit import JobCommitter, OperatorCommitter
 from lakestate.coordinator.engine.batches import require_position
 from lakestate.coordinator.job_clock import JobClock
 from lakestate.coordinator.job_driver import DriverSettings, JobDriver
@@ -322,9 +322,9 @@ class Pipeline:
     def _output_claim(self, claim: OutputClaim) -> Callable[[str], None]:
         return output_claim(self.sinks, self._backend, self._job_id, claim)
 
-    def committers(self) -> dict[str, Committer | OperatorCommitter]:
+    def committers(self) -> dict[str, JobCommitter | OperatorCommitter]:
         """Those of sinks and operators, in the order in which they were added."""
-        found: dict[str, Committer | OperatorCommitter] = {}
+        found: dict[str, JobCommitter | OperatorCommitter] = {}
         for node in self._graph.steps:
             if isinstance(node, SinkNode):
                 found[node.step_id] = sink_committer(node.sink)

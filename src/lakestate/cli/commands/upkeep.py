@@ -149,7 +149,7 @@ def _merges(job: JobObjects, manifest: Manifest, policy: CompactionPolicy) -> It
 def _merges_of(metadata: SubtaskMetadata, policy: CompactionPolicy) -> Iterator[tuple[object, ...]]:
     for table in metadata.tables:
         plan = plan_compaction(table.files, policy)
-        if plan is None or table.table_type.is_replicated:
+        if plan is None or table.table_type.is_replicated or table.table_type.is_of_one_epoch:
             continue
         merged = table.files[plan.start : plan.stop]
         yield (

@@ -70,8 +70,11 @@ class SparkCompactor:
         return merges
 
     def _has_enough_files(self, metadata: SubtaskMetadata) -> bool:
-        ranged = [table for table in metadata.tables if not table.table_type.is_replicated]
-        return any(len(table.files) >= self._policy.files_min for table in ranged)
+        return any(
+            len(table.files) >= self._policy.files_min
+            for table in metadata.tables
+            if not table.table_type.is_replicated and not table.table_type.is_of_one_epoch
+        )
 
     def _run_merges(self, task: CompactionTask, count: int) -> MergesBySubtask:
         session = self._schemas.session

@@ -134,7 +134,7 @@ class Stream:
     def sink(self, sink_id: str, sink: Sink) -> None:
         """Write these rows to a sink, exactly once."""
         require_instance(f"sink {sink_id}", sink, Sink)
-        require_kind(self._kind, sink.takes, f"sink {sink_id}")
+        sink = sink.for_stream(self._kind, f"sink {sink_id}")
         graph = self._building.graph
         graph.add(SinkNode(add_partition_shuffle(sink, graph, self._node), sink_id, sink))
 

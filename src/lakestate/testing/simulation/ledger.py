@@ -1,8 +1,9 @@
-"""`Ledger`: the target of the simulator's own job, with one transaction for each call of `on_commit`."""
+"""The targets of the simulator, with transactions: one of `on_commit`, and one of a sink that delivers."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from lakestate.coordinator.commit import OperatorCommit
@@ -25,3 +26,19 @@ class Ledger:
     def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
         """Itself: all copies of an operator write to the same target."""
         return self
+
+
+class DeliveryTarget:
+    """A table with a marker: the newest epoch whose rows it holds. Both change in one transaction."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.epoch = 0
+
+    def transact(self, epoch: int, rows: Sequence[dict[str, Any]]) -> bool:
+        """Add the rows of an epoch, unless it or a later one is there. False if nothing was changed."""
+        if self.epoch >= epoch:
+            return False
+        self.rows += rows
+        self.epoch = epoch
+        return True

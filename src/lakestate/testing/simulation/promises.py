@@ -59,6 +59,7 @@ class Promise(Enum):
     COMMITS_IN_ORDER = "an epoch is published after earlier ones are committed"
     MARKED_IS_COMMITTED = "what is marked as committed is committed"
     TARGET_EXACT = "a target that compares epochs has every row exactly once"
+    DELIVERED_EXACT = "a delivered epoch adds its own rows, all of them and once"
 
     # Progress
     ERRORS_ARE_OURS = "processes fail only with errors of this package"

@@ -17,6 +17,7 @@ from lakestate.testing.simulation.checks.leaks import check_retention, check_upl
 from lakestate.testing.simulation.checks.monitor import Monitor
 from lakestate.testing.simulation.checks.read_back import row_difference
 from lakestate.testing.simulation.cluster.actors import REFUSED, run_reader, run_supervisor, run_tagger
+from lakestate.testing.simulation.cluster.delivery import check_delivered
 from lakestate.testing.simulation.cluster.neighbour import run_neighbour
 from lakestate.testing.simulation.cluster.scheduler import Actor, SimulationOver
 from lakestate.testing.simulation.cluster.small_limits import separate_runs, small_limits
@@ -134,6 +135,7 @@ def check_final_state(world: World) -> None:
         # The store lost what it had acknowledged. The job stopped without showing wrong output.
         return
     _check_target(world, state)
+    check_delivered(world)
     if job.output(monitor.seen) is not None:
         for sink_id in world.outputs:
             visible = monitor.visible(sink_id)

@@ -94,6 +94,8 @@ class Scenario:
     """The source is sometimes silent, and epochs without rows run: also before the first batch."""
     ends_later: bool = False
     """The stream ends in an epoch without rows, and not with its last row."""
+    delivers: bool = False
+    """A further sink stages its rows with each epoch and delivers them to a target with transactions."""
 
     @staticmethod
     def draw(random: Random) -> Scenario:
@@ -131,6 +133,7 @@ class Scenario:
             snapshots=random.random() < 0.3,
             silences=random.random() < 0.4,
             ends_later=random.random() < 0.3,
+            delivers=random.random() < 0.3,
         )
 
     def changes_from(self, other: Scenario) -> list[str]:

@@ -41,6 +41,7 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"goes_back": False},
     {"silences": False},
     {"ends_later": False},
+    {"delivers": False},
     {"parallelism": (1,)},
 )
 ROWS_MIN = 3

@@ -81,6 +81,10 @@ class Monitor:
         """What the operator has seen by the newest published epoch."""
         return Seen() if self.newest is None else self.newest.seen
 
+    def seen_by_epoch(self, epoch: Epoch) -> Seen | None:
+        """What the operator has seen by an epoch, also a collected one; None if it was never published."""
+        return self._seen.get(epoch)
+
     @property
     def is_drained(self) -> bool:
         """True if all rows are included and the job was stopped in an orderly way."""

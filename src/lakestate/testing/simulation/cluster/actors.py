@@ -32,7 +32,7 @@ from lakestate.tables.contract import CompactedFiles, Table
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.checks.monitor import AWAITABLE_WRITES
 from lakestate.testing.simulation.checks.read_back import read_state, row_difference
-from lakestate.testing.simulation.cluster.engine import SOURCE, Cluster, sinks_of
+from lakestate.testing.simulation.cluster.engine import SOURCE, Cluster, all_sinks
 from lakestate.testing.simulation.cluster.process import HOUR_MS, ActorExecutor, Process, SimulatedBackend
 from lakestate.testing.simulation.cluster.query import SimulatedQuery
 from lakestate.testing.simulation.cluster.scheduler import Actor
@@ -70,7 +70,7 @@ class Driver:
         self._cluster = Cluster(world, self._process, parallelism, version)
         self._backend = SimulatedBackend(self._process, self._process.client(world.state))
         self._backs = random_stream(world.seed, f"backs {number}")
-        sinks = self._sinks = sinks_of(world, self._process.client)
+        sinks = self._sinks = all_sinks(world, self._process)
         self._tables: dict[str, Sequence[Table]] = {
             world.job.operator_id: state_tables(world.job.operator("driver", version)),
             **{sink_id: sink.tables() for sink_id, sink in sinks.items()},
@@ -172,8 +172,9 @@ class Driver:
 
     def _should_go_back(self) -> bool:
         world = self._world
-        # What a target of `on_commit` does with rows that come again is up to the target.
-        is_possible = world.scenario.goes_back and not world.scenario.commits and world.faults.is_on
+        # What a target of `on_commit`, or of a delivery, does with rows that come again is up to the target.
+        has_target = world.scenario.commits or world.scenario.delivers
+        is_possible = world.scenario.goes_back and not has_target and world.faults.is_on
         return is_possible and self._backs.random() < BACK_RATE
 
     def _go_back(self) -> None:

@@ -25,13 +25,15 @@ from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.formats.json_lines.sink import JsonLinesSink
 from lakestate.sinks.formats.parquet.sink import ParquetSink
 from lakestate.sinks.rolling import Roll
+from lakestate.sinks.sink import Sink
 from lakestate.storage.store import ObjectStore
 from lakestate.tables.arrow.schema import arrow_fields
 from lakestate.tables.hashing.routing import routing_keys, subtasks_of
 from lakestate.testing.faults import SimulatedCrash
+from lakestate.testing.simulation.cluster.delivery import DeliverySink
 from lakestate.testing.simulation.cluster.process import Process, SimulatedBackend
 from lakestate.testing.simulation.cluster.scheduler import Actor
-from lakestate.testing.simulation.cluster.world import HOSTS, World
+from lakestate.testing.simulation.cluster.world import DELIVERED, HOSTS, World
 from lakestate.testing.simulation.scenario import Scenario
 from lakestate.testing.simulation.stores.store import SimulatedStore
 
@@ -79,7 +81,7 @@ class Cluster:
         steps = {self._world.job.operator_id: self._parallelism}
         if len(self._schema):
             count = self._world.scenario.sink_parallelism or self._parallelism
-            steps |= dict.fromkeys(self._world.outputs, count)
+            steps |= dict.fromkeys(all_sinks(self._world, self._driver), count)
         return steps
 
     def run(self, plan: EpochPlan, first: int, stop: int, files: EngineFiles) -> EpochResult:
@@ -128,7 +130,7 @@ class Cluster:
         return (link, *self._sink_links(process, parent=0)) if chained else (link,)
 
     def _sink_links(self, process: Process, parent: int | None) -> tuple[ChainLink, ...]:
-        sinks = sinks_of(self._world, process.client)
+        sinks = all_sinks(self._world, process)
         steps = [SinkStep(sink_id, sink, self._schema) for sink_id, sink in sinks.items()]
         return tuple(ChainLink(step, parent=parent) for step in steps)
 
@@ -227,6 +229,14 @@ def _any_done(attempts: list[Attempt]) -> bool:
 def sinks_of(world: World, client: Callable[[SimulatedStore], ObjectStore]) -> dict[str, FileSink]:
     """The sinks, over the stores as one process reaches them."""
     return {sink_id: _sink(world.scenario, client(store)) for sink_id, store in world.outputs.items()}
+
+
+def all_sinks(world: World, process: Process) -> dict[str, Sink]:
+    """The sinks that write files, and the one that delivers, as a process reaches them."""
+    sinks: dict[str, Sink] = dict(sinks_of(world, process.client))
+    if world.scenario.delivers:
+        sinks[DELIVERED] = DeliverySink(process)
+    return sinks
 
 
 def _sink(scenario: Scenario, store: ObjectStore) -> FileSink:

@@ -11,6 +11,7 @@ from lakestate.coordinator import upkeep
 from lakestate.coordinator.retention.known_references import KnownReferences
 from lakestate.protocol import compaction
 from lakestate.sinks.files import lanes, uploads
+from lakestate.sinks.staged import table as staged
 from lakestate.tables.global_keyed import layer_plan, reader
 
 _SMALL: tuple[tuple[Any, str, Any], ...] = (
@@ -23,6 +24,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (reader, "ENTRIES_PER_LOOKUP", 0.01),
     (lanes, "LANE_PARTS", 2),
     (uploads, "INLINE_BYTES_MAX", 40),
+    (staged, "OBJECT_BYTES", 40),
 )
 
 

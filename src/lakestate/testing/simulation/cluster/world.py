@@ -19,6 +19,7 @@ from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.cluster.process import LATE_MS, Process
 from lakestate.testing.simulation.cluster.scheduler import Scheduler
 from lakestate.testing.simulation.faults import FaultKind, FaultPlan, Script
+from lakestate.testing.simulation.ledger import DeliveryTarget
 from lakestate.testing.simulation.promises import BrokenPromiseError, Promise
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.scenario import Scenario
@@ -33,6 +34,8 @@ CACHE_BYTES = 50_000_000
 JOB_ID = "job"
 HOSTS = ("host-a", "host-b")
 SINK_IDS = ("out", "copy")
+DELIVERED = "delivered"
+"""The sink that delivers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ class World:
         self.state = SimulatedStore("state", self._now_ms)
         self.outputs = {name: SimulatedStore(name, self._now_ms) for name in SINK_IDS[: scenario.sinks]}
         self.target = SimulatedStore("target", self._now_ms)
-        """Stands for the target of `on_commit` in calls: it can crash, stall or lose answers like a store."""
+        """Stands for the targets of `on_commit` and deliveries in calls, which fail like those of a store."""
+        self.delivered = DeliveryTarget()
         self.foreign = _foreign_path()
         """An object and an upload of another job, in every store."""
         self.foreign_uploads = {name: [self.foreign] for name in self.outputs}
