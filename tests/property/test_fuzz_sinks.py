@@ -37,8 +37,8 @@ from lakestate.sinks.files.open_files import OpenFiles
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.formats.parquet.writer import ParquetBatchBufferingWriter
 from lakestate.sinks.formats.writer_state import Piece, PieceKind, WriterState
-from lakestate.sinks.iceberg.data_files import data_file
-from lakestate.sinks.iceberg.progress import EpochFiles
+from lakestate.sinks.iceberg.commits.data_files import data_file
+from lakestate.sinks.iceberg.commits.progress import EpochFiles
 from lakestate.sinks.iceberg.table import TableFacts
 from lakestate.storage import open_store
 from lakestate.testing.stepping import SteppingAmbient

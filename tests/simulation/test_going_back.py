@@ -41,5 +41,5 @@ def test_open_files_that_are_given_up_are_noticed(monkeypatch: pytest.MonkeyPatc
 
 def test_finished_files_that_are_continued_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OpenSince, "continues", lambda self, file: True)
-    monkeypatch.setattr(OpenSince, "resumed", lambda self, file: file)
+    monkeypatch.setattr(OpenSince, "resumed", lambda self, file, state: (file, state))
     assert violation(range(60)) is not None

@@ -28,6 +28,8 @@ class FileEventKind(StrEnum):
     """It is complete and durable, and readers do not see it."""
     COMMITTED = "committed"
     """Readers see it."""
+    SHOWN = "shown"
+    """Readers see it until the file whose rows it shows is committed: see `Roll.visible`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,13 @@ class FileEvent:
     @property
     def finished_epoch(self) -> int | None:
         """The epoch in which the file was finished, if it is."""
-        is_over = self.kind in (FileEventKind.FINISHED, FileEventKind.COMMITTED)
+        is_over = self.kind in (FileEventKind.FINISHED, FileEventKind.COMMITTED, FileEventKind.SHOWN)
         return self.epoch if is_over else None
 
     @property
     def committed_epoch(self) -> int | None:
         """The epoch with which the file was committed, if it is."""
-        return self.epoch if self.kind is FileEventKind.COMMITTED else None
+        return self.epoch if self.kind in (FileEventKind.COMMITTED, FileEventKind.SHOWN) else None
 
     def __str__(self) -> str:
         if self.kind is FileEventKind.OPENED:
@@ -97,6 +99,8 @@ class OutputFiles:
     """By reason."""
     rows_committed: int = 0
     bytes_committed: int = 0
+    shown: int = 0
+    """Small files with rows of open ones. Their rows are counted when those are committed."""
 
     @classmethod
     def of(cls, events: Iterable[FileEvent]) -> OutputFiles:
@@ -111,6 +115,7 @@ class OutputFiles:
             dict(Counter(event.reason for event in found if event.reason is not None)),
             sum(event.rows for event in committed),
             sum(event.size_bytes for event in committed),
+            kinds[FileEventKind.SHOWN],
         )
 
 

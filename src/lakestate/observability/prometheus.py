@@ -55,6 +55,7 @@ class PrometheusMetrics:
         self._rolled = counter("output_files_rolled", "Output files rolled.", "sink", "reason")
         self._finished = counter("output_files_finished", "Output files finished.", "sink")
         self._committed = counter("output_files_committed", "Output files made visible.", "sink")
+        self._shown = counter("output_files_shown", "Small files with rows of open ones.", "sink")
         self._rows_committed = counter("output_rows", "Rows in files made visible.", "sink")
         self._bytes_committed = counter("output_bytes", "Bytes of files made visible.", "sink")
         self._upkeep_failures = counter("upkeep_failures", "Steps of upkeep that failed.", "step")
@@ -97,6 +98,8 @@ class PrometheusMetrics:
                 self._committed.labels(*labels).inc()
                 self._rows_committed.labels(*labels).inc(event.rows)
                 self._bytes_committed.labels(*labels).inc(event.size_bytes)
+            case FileEventKind.SHOWN:
+                self._shown.labels(*labels).inc()
             case _:
                 assert_never(event.kind)
 

@@ -33,7 +33,13 @@ from lakestate.sinks.files.destination import (
     open_reference,
 )
 from lakestate.sinks.files.names import sink_fingerprint
-from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles, open_files_table
+from lakestate.sinks.files.open_files import (
+    OPEN_FILES,
+    OpenFile,
+    OpenFiles,
+    OpenFileState,
+    open_files_table,
+)
 from lakestate.sinks.files.pre_commit import OpenReference, PreCommit
 from lakestate.sinks.files.writer import PRE_COMMITS
 from lakestate.sinks.sink import Sink
@@ -88,10 +94,26 @@ class OpenSince:
         """Whether no later epoch has finished the file."""
         return file.path in self.tokens
 
-    def resumed(self, file: OpenFile) -> OpenFile:
+    def resumed(self, file: OpenFile, state: OpenFileState) -> tuple[OpenFile, OpenFileState]:
         """The record with which a file continues: its bytes are in the upload or hidden file of today.
 
-        It has no copy: the one of the epoch is gone, and the one of today holds later rows.
+        It has no copy: the one of the epoch is gone, and the one of today holds later rows. If its small
+        file is visible by now, it holds later rows too: the file cannot take the place of those that show
+        its rows, and its commit finds that out by counting rows.
+        """
+        resumed = self._with_bytes_of_today(file)
+        if file.preview is None:
+            return resumed, state
+        if self.continues(file.preview):
+            preview = self._with_bytes_of_today(file.preview)
+            return msgspec.structs.replace(resumed, preview=preview), state
+        shown = (*state.shown, self.require_visible(file.preview))
+        rows = file.shown_rows + file.preview.row_count
+        resumed = msgspec.structs.replace(resumed, preview=None, shown=len(shown), shown_rows=rows)
+        return resumed, OpenFileState(state.writer, None, shown)
+
+    def _with_bytes_of_today(self, file: OpenFile) -> OpenFile:
+        """The record with the upload or hidden file of today.
 
         Of a local file that was copied since, the copy has the same bytes up to the position, and the file
         that it was copied from may be gone. An upload that was begun since is continued in a lane of its
@@ -183,11 +205,11 @@ class OpenFilesAgain:
                 state.forget(record.file_id)
                 is_changed = True
                 continue
-            resumed = self.still_open.resumed(record)
+            resumed, continued = self.still_open.resumed(record, state.state(record))
             if resumed != record:
-                state.keep(resumed, state.writer_state(record))
+                state.keep(resumed, continued)
                 is_changed = True
-            references.append(open_reference(resumed.path, resumed.resume_point, None))
+            references += [open_reference(part.path, part.resume_point, None) for part in resumed.parts]
         if not is_changed:
             return tuple(references), None
         state.save()

@@ -52,6 +52,7 @@ class SinkStep:
             event_time=self.event_time,
             sink_id=self.sink_id,
             on_file_event=events.append,
+            processing_time_us=scope.times.processing_time_us,
         )
         return RunningSink(self.sink.writer(context), self.schema, scope, events)
 
@@ -60,7 +61,7 @@ class RunningSink:
     """A sink's writer at work. It takes rows and yields none."""
 
     due_us: int | None = None
-    """A sink looks at the clock when there is an epoch, and asks for none."""
+    """What a sink waits for is in the manifest: see `sinks_due_us`."""
 
     def __init__(
         self, writer: SinkWriter, schema: pa.Schema, scope: StepScope, file_events: Sequence[FileEvent]
@@ -156,12 +157,17 @@ def output_claim(
 
 def has_open_files(sinks: Mapping[str, Sink], manifest: Manifest) -> bool:
     """Whether an epoch left output files open."""
-    found = {each.sink_id: each.data for each in manifest.sinks}
-    where = f"manifest of epoch {manifest.epoch}"
-    return any(
-        sink.has_open_files(decode_pre_commits(found[sink_id], where) if sink_id in found else ())
+    return any(sink.has_open_files(_pre_commits(sink_id, [manifest])) for sink_id, sink in sinks.items())
+
+
+def sinks_due_us(sinks: Mapping[str, Sink], manifest: Manifest) -> int | None:
+    """The first processing time for which an epoch's sinks want another one, even without rows."""
+    times_ms = (
+        sink.due_ms(_pre_commits(sink_id, [manifest]))
         for sink_id, sink in sinks.items()
+        if sink.follows_clock
     )
+    return min((each * 1000 for each in times_ms if each is not None), default=None)
 
 
 def sink_take_over(sinks: Mapping[str, Sink]) -> Callable[[Takeover], None]:

@@ -31,6 +31,8 @@ class RollReason(Enum):
     """Rows have other columns now, or the table has another schema or partition spec."""
     RESCALE = "rescale"
     """After rescaling, the subtask has a newer file of the same partition."""
+    VISIBLE = "visible"
+    """A small file with rows of an open one becomes visible, as `Roll(visible=…)` says."""
     SNAPSHOT = "snapshot"
     """A copy of the open file is wanted, and its uploaded parts can be read only when it is finished."""
     STOP = "stop"
@@ -46,6 +48,9 @@ class Roll:
     has passed the end of the partition by that much. None switches one of these three off; `bytes`
     always applies.
 
+    `visible` finishes nothing: rows of an open file become visible in a small file when the first of them
+    is that old, and the file takes the place of its small ones when it is finished. Only tables can do that.
+
     >>> Roll(bytes="1MB", interval="1 minute").bytes_max
     1000000
     """
@@ -60,6 +65,7 @@ class Roll:
     past_watermark: timedelta | str | None = field(
         default=None, metadata=option("rollPastWatermark", parse_optional_duration)
     )
+    visible: timedelta | str | None = None
 
     def __post_init__(self) -> None:
         if self.bytes_max < 1:
@@ -70,7 +76,7 @@ class Roll:
                 found=self.bytes,
                 expected=f"at most {FILE_BYTES_MAX // 2:,}",
             )
-        for duration in (self.interval, self.inactivity, self.past_watermark):
+        for duration in (self.interval, self.inactivity, self.past_watermark, self.visible):
             _optional_us(duration)
 
     @property
@@ -104,6 +110,38 @@ class Roll:
         if self._is_past(file.partition_end_us, watermark_us):
             return RollReason.PAST_WATERMARK
         return None
+
+    def is_due_to_show(self, since_ms: int, now_ms: int) -> bool:
+        """Whether rows must become visible now that readers could have seen since then.
+
+        >>> Roll(visible="10 seconds").is_due_to_show(5_000, 14_999)
+        False
+        """
+        return _is_over(self.visible, since_ms, now_ms) or since_ms - now_ms > CLOCK_TOLERANCE_MS
+
+    def due_ms(self, file: FileAge, shows_since_ms: int | None = None) -> int | None:
+        """When the clock finishes the file or shows rows of it, if nothing is added; None if it never does.
+
+        `shows_since_ms` is the time of its first row that readers cannot see, if they are to.
+
+        >>> Roll(interval="5 minutes", inactivity="1 minute").due_ms(FileAge(10, 0, 250_000))
+        300000
+        """
+        due_us = [
+            since_ms * 1000 + limit_us
+            for duration, since_ms in (
+                (self.interval, file.opened_ms),
+                (self.inactivity, file.written_ms),
+                (self.visible, shows_since_ms),
+            )
+            if (limit_us := _optional_us(duration)) is not None and since_ms is not None
+        ]
+        return -(-min(due_us) // 1000) if due_us else None
+
+    @property
+    def follows_clock(self) -> bool:
+        """Whether time alone finishes files, or shows rows of them."""
+        return self._needs_clock or self.visible is not None
 
     @property
     def _needs_clock(self) -> bool:

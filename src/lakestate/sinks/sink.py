@@ -51,6 +51,8 @@ class SinkContext:
     """The sink, if it is not the operator itself: several operators may write for one sink."""
     on_file_event: Callable[[FileEvent], None] = _tell_nobody
     """Takes what happens to files. It is passed on if this attempt counts and its epoch is published."""
+    processing_time_us: int = 0
+    """The time of the epoch by the driver's clock, the same in all subtasks."""
 
 
 class SinkWriter(Protocol):
@@ -177,6 +179,18 @@ class Sink(ABC):
         If in doubt, it did: an epoch that finishes nothing does no harm.
         """
         return True
+
+    @property
+    def follows_clock(self) -> bool:
+        """Whether time alone gives it something to do, and so it wants an epoch even without rows."""
+        return False
+
+    def due_ms(self, pre_commits: Sequence[bytes]) -> int | None:
+        """The time for which an epoch with these pre-commits wants another one, even without rows.
+
+        Asked only of a sink that follows the clock. None if it waits for rows.
+        """
+        return None
 
     def clear_earlier_attempts(self, earlier: EarlierAttempts) -> None:
         """Remove what failed attempts left, before the first epoch of a driver. Repeating it is harmless.

@@ -51,7 +51,9 @@ class QueryEpochs:
         self._is_prepared = False
         self._thread: int | None = None
         self.runner = EpochRunner(pipeline, directory)
-        self.due = DueEpochs(driver, pipeline.follows, is_polled=is_polled)
+        self.due = DueEpochs(
+            driver, pipeline.follows, is_polled=is_polled, outputs_due_us=pipeline.outputs_due_us
+        )
         self.numbers = BatchNumbers()
         self.recent: deque[EpochProgress] = deque(maxlen=RECENT_EPOCHS)
         self.running: Epoch | None = None

@@ -69,11 +69,12 @@ class SinkOutput:
         """Read the records of open files from the sink's state. Raises what restoring would raise."""
         tables = TableManager.load(task, sink.tables(), backend, epoch)
         state = OpenFiles(tables.keyed(OPEN_FILES))
-        records = tuple(state.records())
+        records = state.records()
         for record in records:
-            state.writer_state(record)
+            state.state(record)
         decoded = tuple(PreCommit.decode(data) for data in pre_commits)
-        return cls(task, sink, epoch, records, decoded, is_committed, backend.location)
+        parts = tuple(part for record in records for part in record.parts)
+        return cls(task, sink, epoch, parts, decoded, is_committed, backend.location)
 
     @property
     def sink_id(self) -> str:

@@ -24,6 +24,7 @@ from tests.support.repository import ROOT
 DEADLINE_S = 120
 POLL_S = 0.005
 JOB = "totals"
+WAREHOUSE = "warehouse"
 RUN, FINISH = "run", "finish"
 PYTHON_DAEMON = "lakestate.spark.python_daemon"
 TEST_PYTHON_DAEMON = "tests.support.spark.python_daemon"
@@ -242,7 +243,7 @@ def local_spark() -> Any:
 
 
 def totals_pipeline(spark: Any, folder: Path, cache_dir: Path | None = None) -> Any:
-    """Input files → running totals per user → Parquet, below one folder."""
+    """Input files → running totals per user → files or a table, below one folder."""
     from tests.support.spark.pipelines import read_stream
     from tests.support.spark.totals import Totals
 
@@ -250,10 +251,20 @@ def totals_pipeline(spark: Any, folder: Path, cache_dir: Path | None = None) -> 
 
     pipeline = ls.Pipeline(JOB, f"file://{folder}/checkpoints", parallelism=2, cache_dir=cache_dir)
     totals = pipeline.source(read_stream(spark, folder / "in")).key_by("user").apply("totals", Totals())
-    # Small enough that files are finished in most epochs, large enough that some stay open.
-    roll = ls.Roll(bytes="3KB", interval=None)
-    totals.sink("out", ls.ParquetSink(f"file://{folder}/out", roll=roll))
+    totals.sink("out", _sink(folder))
     return pipeline
+
+
+def _sink(folder: Path) -> Any:
+    """Parquet files or, if the folder has a warehouse, a table that shows the rows of every epoch."""
+    import lakestate as ls
+    from lakestate.sinks import IcebergSink
+
+    # Small enough that files are finished in most epochs, large enough that some stay open.
+    if not (folder / WAREHOUSE).exists():
+        return ls.ParquetSink(f"file://{folder}/out", roll=ls.Roll(bytes="3KB", interval=None))
+    roll = ls.Roll(bytes="6KB", interval=None, visible="0 seconds")
+    return IcebergSink("shop.totals", catalog=f"file://{folder}/{WAREHOUSE}", roll=roll)
 
 
 def main() -> None:

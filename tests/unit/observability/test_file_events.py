@@ -20,7 +20,7 @@ from lakestate.observability import file_events
 from lakestate.observability.file_events import FileEvent, FileEventKind, OutputFiles
 from lakestate.sinks import JsonLinesSink, ParquetSink, Roll
 
-OPENED, ROLLED, FINISHED, COMMITTED = FileEventKind
+OPENED, ROLLED, FINISHED, COMMITTED, SHOWN = FileEventKind
 NEVER = Roll(interval=None)
 
 
@@ -102,6 +102,7 @@ def test_a_file_says_which_subtask_finished_it() -> None:
         ROLLED: [(1, 1), (2, 2)],
         FINISHED: [(1, 1), (2, 2)],
         COMMITTED: [(1, 1), (2, 2)],
+        SHOWN: [],
     }
 
 

@@ -56,6 +56,7 @@ def query(spark: Spark, session: Any, tmp_path: Path) -> Callable[..., PipelineQ
             graph=SimpleNamespace(sources=(), sinks=()),
             schemas=SimpleNamespace(session=session),
             follows=FollowedTime(),
+            outputs_due_us=lambda newest: None,
             has_initial_state=False,
             parallelism=2,
             stages=(),

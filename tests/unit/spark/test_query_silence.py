@@ -56,6 +56,7 @@ def query(spark: Spark, tmp_path: Path) -> Start:
             graph=SimpleNamespace(sources=(), sinks=()),
             schemas=SimpleNamespace(session=Session()),
             follows=follows,
+            outputs_due_us=lambda newest: None,
             has_initial_state=False,
             parallelism=2,
             stages=(),

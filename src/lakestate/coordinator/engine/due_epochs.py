@@ -6,9 +6,11 @@ has moved since the newest epoch, or because a time has come for which a step as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lakestate.coordinator.job_driver import JobDriver
+from lakestate.protocol.metadata import Manifest
 
 AT_ONCE_US = 0
 """Earlier than any time of a job."""
@@ -20,9 +22,11 @@ class FollowedTime:
 
     event_time: bool = False
     processing_time: bool = False
+    output_time: bool = False
+    """That at which sinks finish files, or show rows of them, although none come."""
 
     def __bool__(self) -> bool:
-        return self.event_time or self.processing_time
+        return self.event_time or self.processing_time or self.output_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class TimeReached:
     """The processing time at which that moves further, because a source is idle by then."""
     wake_us: int | None
     """The earliest processing time for which a step asked; `AT_ONCE_US` if nobody knows, after a restart."""
+    output_us: int | None = None
+    """The earliest processing time for which a sink waits. The manifest has it, so a restart knows it too."""
 
 
 def due_at_us(follows: FollowedTime, reached: TimeReached) -> int | None:
@@ -55,6 +61,8 @@ def due_at_us(follows: FollowedTime, reached: TimeReached) -> int | None:
         times_us.append(reached.moves_at_us)
     if follows.processing_time and reached.wake_us is not None:
         times_us.append(reached.wake_us)
+    if follows.output_time and reached.output_us is not None:
+        times_us.append(reached.output_us)
     return min(times_us, default=None)
 
 
@@ -72,9 +80,17 @@ class DueEpochs:
     counts as due once, if a step follows processing time: it asks again.
     """
 
-    def __init__(self, driver: JobDriver, follows: FollowedTime, *, is_polled: bool = True) -> None:
+    def __init__(
+        self,
+        driver: JobDriver,
+        follows: FollowedTime,
+        *,
+        is_polled: bool = True,
+        outputs_due_us: Callable[[Manifest], int | None] = lambda newest: None,
+    ) -> None:
         self._driver = driver
         self._follows = follows
+        self._outputs_due_us = outputs_due_us
         self._is_polled = is_polled
         """Whether the engine keeps looking for rows: otherwise it reads only what there was at its start."""
         self._wake_us: int | None = AT_ONCE_US
@@ -111,6 +127,7 @@ class DueEpochs:
             planner.next_watermark_us(newest, watched),
             planner.moves_at_us(newest, watched) if self._is_polled else None,
             self._wake_us,
+            self._outputs_due_us(newest) if self._follows.output_time else None,
         )
         due_us = due_at_us(self._follows, reached)
         return None if due_us is None else due_us - now_us

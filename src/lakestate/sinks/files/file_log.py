@@ -60,7 +60,7 @@ def committed_files(
     """The events of files that became visible with an epoch: all that is known is in its manifest."""
     return [
         FileEvent(
-            kind=FileEventKind.COMMITTED,
+            kind=FileEventKind.SHOWN if file.preview_of else FileEventKind.COMMITTED,
             job_id=job_id,
             sink_id=sink_id,
             subtask_index=pre_commit.subtask_index,

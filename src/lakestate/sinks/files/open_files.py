@@ -24,6 +24,12 @@ OPEN_FILES = "open_files"
 _RECORD = -1
 """The number of the row that holds the record; pieces are numbered from 0."""
 
+_FIRST_SHOWN = -2
+"""Rows with this number and below hold the paths of small files that show rows of the file, one each."""
+
+_PREVIEW_PIECES = 1 << 32
+"""The pieces of the first small file are numbered from here, those of the second from twice this, …"""
+
 _PUT_BYTES_MAX = 1 << 28
 
 
@@ -67,6 +73,31 @@ class OpenFile(msgspec.Struct, frozen=True):
     pieces: tuple[StoredPiece, ...]
     snapshot: Snapshot | None = None
     """The complete copy of the file, with `snapshot_open_files`."""
+    shown: int = 0
+    """How many small files show rows of this one, with `Roll(visible=…)`."""
+    shown_rows: int = 0
+    """How many of its rows they show."""
+    preview: OpenFile | None = None
+    """The small file with the rows that readers cannot see yet. It has the same `file_id`."""
+
+    @property
+    def has_previews(self) -> bool:
+        """Whether each of its rows is in a small file too."""
+        return self.shown > 0 or self.preview is not None
+
+    @property
+    def parts(self) -> tuple[OpenFile, ...]:
+        """The file, and the small one that is open with it."""
+        return (self,) if self.preview is None else (self, self.preview)
+
+
+class OpenFileState(msgspec.Struct, frozen=True):
+    """What a file continues from: the state of its writer, and what there is of small files."""
+
+    writer: WriterState
+    preview: WriterState | None = None
+    shown: tuple[str, ...] = ()
+    """The paths of the small files that show rows of it, oldest first."""
 
 
 class OpenFiles:
@@ -87,20 +118,29 @@ class OpenFiles:
         found = [_record(file_id, rows) for file_id, rows in self._rows.items()]
         return sorted(found, key=lambda file: (file.opened_ms, file.file_id))
 
-    def writer_state(self, file: OpenFile) -> WriterState:
-        """The state that the file's writer continues from."""
+    def state(self, file: OpenFile) -> OpenFileState:
+        """The state that the file continues from."""
         rows = self._rows[file.file_id]
-        pieces = tuple(_piece(file, stored, rows.get(stored.number)) for stored in file.pieces)
-        return WriterState(file.start, file.row_count, file.encoded_row_bytes, file.next_piece, pieces)
+        writer = _writer_state(file, rows, 0)
+        first = _first_preview_piece(file)
+        preview = None if file.preview is None else _writer_state(file.preview, rows, first)
+        return OpenFileState(writer, preview, tuple(_shown_path(file, rows, k) for k in range(file.shown)))
 
-    def keep(self, file: OpenFile, state: WriterState) -> None:
+    def keep(self, file: OpenFile, state: OpenFileState) -> None:
         """Store a file that stays open."""
+        assert file.shown == len(state.shown), "the record counts the small files"
+        contents = {piece.number: piece.content for piece in state.writer.pieces}
+        if state.preview is not None:
+            first = _first_preview_piece(file)
+            contents |= {first + piece.number: piece.content for piece in state.preview.pieces}
+        contents |= {_FIRST_SHOWN - k: path.encode() for k, path in enumerate(state.shown)}
         stored = self._rows.get(file.file_id, {})
-        present = {piece.number for piece in state.pieces}
-        new = [piece for piece in state.pieces if piece.number not in stored]
         self._changed.append((file.file_id, _RECORD, msgspec.json.encode(file)))
-        self._changed += [(file.file_id, piece.number, piece.content) for piece in new]
-        self._removed += [(file.file_id, number) for number in stored if number not in {*present, _RECORD}]
+        # What has a number never changes.
+        self._changed += [
+            (file.file_id, number, content) for number, content in contents.items() if number not in stored
+        ]
+        self._removed += [(file.file_id, number) for number in stored if number not in {*contents, _RECORD}]
 
     def forget(self, file_id: str) -> None:
         """Remove a file that is finished."""
@@ -141,6 +181,25 @@ def _record(file_id: str, rows: dict[int, pa.BinaryScalar]) -> OpenFile:
             found=str(cause)[:200],
         ) from cause
     return record
+
+
+def _first_preview_piece(file: OpenFile) -> int:
+    return (file.shown + 1) * _PREVIEW_PIECES
+
+
+def _writer_state(file: OpenFile, rows: dict[int, pa.BinaryScalar], first: int) -> WriterState:
+    pieces = tuple(_piece(file, stored, rows.get(first + stored.number)) for stored in file.pieces)
+    return WriterState(file.start, file.row_count, file.encoded_row_bytes, file.next_piece, pieces)
+
+
+def _shown_path(file: OpenFile, rows: dict[int, pa.BinaryScalar], k: int) -> str:
+    content = rows.get(_FIRST_SHOWN - k)
+    if content is None:
+        raise CorruptionError(
+            "the name of a small file that shows rows of an open one is missing",
+            object_name=f"table {OPEN_FILES}, file {file.file_id}, small file {k + 1} of {file.shown}",
+        )
+    return str(content.as_py().decode())
 
 
 def _piece(file: OpenFile, stored: StoredPiece, content: pa.BinaryScalar | None) -> Piece:

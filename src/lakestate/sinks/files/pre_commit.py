@@ -70,6 +70,10 @@ class FilePreCommit(msgspec.Struct, frozen=True):
     statistics: FileStatistics
     format: str = ""
     """The format key of the sink that began the file; see `FileSink.format_key`."""
+    replaces: tuple[str, ...] = ()
+    """Small files that show rows of this one. Together they hold exactly its rows, each once."""
+    preview_of: str = ""
+    """The file that will replace this one; empty unless this is a small file that shows rows of it."""
 
 
 class OpenReference(msgspec.Struct, frozen=True, array_like=True):
@@ -88,7 +92,8 @@ class PreCommit(msgspec.Struct, frozen=True):
     """One subtask's part of an epoch.
 
     >>> PreCommit.decode(PreCommit("0123456789ab").encode())
-    PreCommit(fingerprint='0123456789ab', finished=(), open=(), subtask_index=0, snapshots=(), dropped=())
+    PreCommit(fingerprint='0123456789ab', finished=(), open=(), subtask_index=0, snapshots=(), dropped=(),
+    due_ms=None)
     """
 
     fingerprint: str = msgspec.field(name="tag")
@@ -100,6 +105,8 @@ class PreCommit(msgspec.Struct, frozen=True):
     """Copies of open files that this epoch made."""
     dropped: tuple[str, ...] = ()
     """The paths of earlier copies that are replaced, or whose files are finished."""
+    due_ms: int | None = None
+    """When the clock wants a file finished or shown, even if no row comes; None if it never does."""
 
     def encode(self) -> bytes:
         """The bytes for the manifest."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -44,11 +44,27 @@ class FileSinkSettings:
                 f"part_bytes={self.part_bytes}",
                 expected="at least one open file and one byte per part, and no fewer than 0 threads",
             )
+        if self.roll.visible is not None and self.snapshot_open_files:
+            raise InvalidInputError(
+                "rows of open files can be shown in one way only",
+                found=f"Roll(visible={str(self.roll.visible)!r}) and snapshot_open_files",
+                action="leave one of them out",
+            )
 
     @property
     def follows_event_time(self) -> bool:
         """Whether files are finished when the watermark passes."""
         return self.roll.past_watermark is not None
+
+    @property
+    def follows_clock(self) -> bool:
+        """Whether files are finished, or rows of them shown, when time passes."""
+        return self.roll.follows_clock
+
+    def due_ms(self, pre_commits: Sequence[bytes]) -> int | None:
+        """When the first open file is to be finished, or rows of it shown."""
+        times_ms = (PreCommit.decode(data).due_ms for data in pre_commits)
+        return min((each for each in times_ms if each is not None), default=None)
 
     def empty_pre_commit(self, job_id: str, sink_id: str, state_id: str) -> bytes:
         """The pre-commit of an epoch in which no file is open and none was finished."""

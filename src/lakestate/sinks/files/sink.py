@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache, cached_property
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -58,6 +59,9 @@ class FileSink(FileSinkSettings, Sink):
     'json'
     """
 
+    can_replace_files: ClassVar[bool] = False
+    """Whether one commit can take files away and add others, so that no reader sees both or neither."""
+
     url: str
     _: KW_ONLY
     format: FileFormat | str
@@ -71,6 +75,14 @@ class FileSink(FileSinkSettings, Sink):
         # Resolved here: a name that was registered in this process may be unknown where the sink is sent.
         object.__setattr__(self, "format", resolve_file_format(self.format))
         FileNaming(self.prefix, self.suffix, self.file_format.extension)
+        if self.roll.visible is not None and not self.can_replace_files:
+            raise InvalidInputError(
+                "readers of files would see rows twice while a large file takes the place of small ones",
+                object_name=self.url,
+                found=f"Roll(visible={str(self.roll.visible)!r})",
+                expected="a table, such as that of an IcebergSink, in which one commit replaces them",
+                action="write to a table, or use a shorter interval, or snapshot_open_files",
+            )
         object.__setattr__(self, "url", StoreConfig(self.url, self.options or {}).url)
 
     def __repr__(self) -> str:

@@ -7,12 +7,13 @@ state is carried forward as it is. Nothing here makes a file visible.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakestate.errors import IncompatibleStateError, InvalidInputError
-from lakestate.sinks.files.active_file import ActiveFile, FileIdentity
+from lakestate.sinks.files.active_file import ActiveFile, FileIdentity, Previews
 from lakestate.sinks.files.destination import CurrentFileRecovery, FileEncoding, open_reference
 from lakestate.sinks.files.file_log import FileLog
 from lakestate.sinks.files.local.attempts import Attempt
@@ -20,6 +21,7 @@ from lakestate.sinks.files.names import owned_file_id, sink_fingerprint
 from lakestate.sinks.files.open_files import OPEN_FILES, OpenFile, OpenFiles
 from lakestate.sinks.files.pre_commit import OpenReference, PreCommit
 from lakestate.sinks.formats.row_schema import check_values
+from lakestate.sinks.formats.writer_state import WriterState
 from lakestate.sinks.rolling import FileAge, RollReason, representative_timestamp
 from lakestate.storage.object_path import PART_BYTES_MAX, PATH_BYTES_MAX, RESERVED, require_key
 from lakestate.tables.arrow.conform import conform_batch
@@ -58,6 +60,7 @@ class FileSinkWriter:
             self._adopt(record)
         self._active: dict[str, ActiveFile] = {}
         self._finished: list[ActiveFile] = []
+        self._previews = Previews(self._log)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Put rows into the files of their partitions."""
@@ -76,7 +79,7 @@ class FileSinkWriter:
             file.begin_checkpoint()
         wanted = self._sink.snapshot_open_files
         kept = [file.checkpoint(with_snapshot=wanted) for file in self._active.values()]
-        pre_commits = tuple(file.pre_commit() for file in self._finished)
+        pre_commits = (*self._previews.pre_commits(), *(file.pre_commit() for file in self._finished))
         self._log.finished(pre_commits)
         self._destinations.close()
         for each in kept:
@@ -94,6 +97,9 @@ class FileSinkWriter:
                 subtask_index=self._context.task.subtask_index,
                 snapshots=tuple(each.copy for each in kept if each.copy is not None),
                 dropped=tuple(file.snapshot.path for file in touched if file.snapshot is not None),
+                due_ms=min(
+                    (due for each in still_open if (due := self._due_ms(each)) is not None), default=None
+                ),
             )
         )
 
@@ -101,6 +107,7 @@ class FileSinkWriter:
         """Close files and end threads."""
         for file in (*self._active.values(), *self._finished):
             file.abandon()
+        self._previews.abandon()
         self._destinations.close()
 
     def _adopt(self, record: OpenFile) -> None:
@@ -109,6 +116,10 @@ class FileSinkWriter:
             _check_format(record, self._format)
             self._replaced.append((record, RollReason.SCHEMA))
             return
+        if record.has_previews is (self._sink.roll.visible is None):
+            # The setting is new, or gone: either all rows of a file are shown, or none.
+            self._replaced.append((record, RollReason.VISIBLE))
+            return
         older = self._idle.pop(record.partition, None)
         if older is not None:
             self._replaced.append((older, RollReason.RESCALE))
@@ -116,7 +127,12 @@ class FileSinkWriter:
 
     def _add(self, partition: str, rows: pa.RecordBatch, time_us: int | None) -> None:
         file = self._file_of(partition, time_us)
-        file.add(rows, self._context.ambient.now_ms())
+        now_ms = self._context.ambient.now_ms()
+        file.add(rows, now_ms)
+        if self._sink.roll.visible is not None:
+            if file.preview is None:
+                file.preview = self._begin_preview(file.identity, now_ms)
+            file.preview.add(rows, now_ms)
         if file.age.size_bytes >= self._sink.roll.bytes_max:
             self._roll(partition, RollReason.BYTES)
         elif file.must_roll:
@@ -133,15 +149,25 @@ class FileSinkWriter:
     def _begin_file(self, partition: str, time_us: int | None) -> ActiveFile:
         while len(self._active) + len(self._idle) >= self._sink.open_files_max:
             self._roll_oldest()
-        task, ambient = self._context.task, self._context.ambient
-        file_id = owned_file_id(ambient.new_id(), task)
+        now_ms = self._context.ambient.now_ms()
+        file_id, path = self._new_file(partition)
+        identity = FileIdentity(file_id, path, partition, self._format, now_ms, self._end_us(time_us))
+        return ActiveFile(identity, self._destinations.begin(path, self._encoding), now_ms)
+
+    def _begin_preview(self, file: FileIdentity, now_ms: int) -> ActiveFile:
+        """A small file beside an open one. Its state is in the rows of that one, and moves with them."""
+        _, path = self._new_file(file.partition)
+        identity = replace(file, path=path, opened_ms=now_ms)
+        return ActiveFile(identity, self._destinations.begin(path, self._encoding), now_ms)
+
+    def _new_file(self, partition: str) -> tuple[str, str]:
+        """The id and the path of a file that this epoch begins."""
+        task = self._context.task
+        file_id = owned_file_id(self._context.ambient.new_id(), task)
         name = self._sink.naming.name(self._fingerprint, self._context.epoch, task.subtask_index, file_id)
         path = self._output_path(partition, name)
-        now_ms = ambient.now_ms()
-        identity = FileIdentity(file_id, path, partition, self._format, now_ms, self._end_us(time_us))
-        file = ActiveFile(identity, self._destinations.begin(path, self._encoding), now_ms)
         self._log.opened(path)
-        return file
+        return file_id, path
 
     def _output_path(self, partition: str, name: str) -> str:
         """The path, if a file can have it. At the commit it would be too late to refuse it."""
@@ -159,7 +185,14 @@ class FileSinkWriter:
             raise _unnameable_partition_error(partition, cause) from cause
 
     def _resume_file(self, record: OpenFile) -> ActiveFile:
-        state = self._state.writer_state(record)
+        state = self._state.state(record)
+        file = self._resume(record, state.writer)
+        file.shown, file.shown_rows = state.shown, record.shown_rows
+        if record.preview is not None and state.preview is not None:
+            file.preview = self._resume(record.preview, state.preview)
+        return file
+
+    def _resume(self, record: OpenFile, state: WriterState) -> ActiveFile:
         recovery = CurrentFileRecovery(record.resume_point, state, record.snapshot)
         writer = self._destinations.resume(record.path, recovery, self._encoding)
         identity = FileIdentity.of(record)
@@ -171,13 +204,33 @@ class FileSinkWriter:
         self._replaced = []
         ages = {partition: _age(record) for partition, record in self._idle.items()}
         ages |= {partition: file.age for partition, file in self._active.items()}
-        now_ms, watermark_us = self._context.ambient.now_ms(), self._context.watermark_us
+        now_ms, watermark_us = self._now_ms, self._context.watermark_us
         for partition, age in ages.items():
             reason = self._sink.roll.reason_now(age, now_ms, watermark_us)
             if finish_files or reason is not None:
                 self._roll(partition, reason or RollReason.STOP)
         if self._sink.snapshot_open_files:
             self._prepare_snapshots()
+        self._show_due(now_ms)
+
+    def _show_due(self, now_ms: int) -> None:
+        """Finish the small files whose rows readers have waited for long enough."""
+        roll = self._sink.roll
+        for partition, record in [*self._idle.items()]:
+            if record.preview is not None and roll.is_due_to_show(record.preview.opened_ms, now_ms):
+                self._active[partition] = self._resume_file(self._idle.pop(partition))
+        for file in self._active.values():
+            if file.preview is not None and roll.is_due_to_show(file.preview.identity.opened_ms, now_ms):
+                self._previews.show(file)
+
+    @property
+    def _now_ms(self) -> int:
+        """The time of the epoch: no earlier than the driver's, which may have run it because of that time."""
+        return max(self._context.ambient.now_ms(), self._context.processing_time_us // 1000)
+
+    def _due_ms(self, record: OpenFile) -> int | None:
+        shows_since_ms = None if record.preview is None else record.preview.opened_ms
+        return self._sink.roll.due_ms(_age(record), shows_since_ms)
 
     def _prepare_snapshots(self) -> None:
         """Open files that have no copy yet, and finish those of which none can be made."""
@@ -199,6 +252,10 @@ class FileSinkWriter:
 
     def _finish_file(self, file: ActiveFile, reason: RollReason) -> None:
         self._finished.append(file)
+        if file.shown and file.preview is not None:
+            # So the small files hold exactly its rows, and it can take their place.
+            self._previews.show(file)
+        file.drop_preview()
         self._log.rolled(file.identity.path, file.row_count, file.age.size_bytes, reason)
         file.finish()
 
@@ -254,4 +311,5 @@ def _age(record: OpenFile) -> FileAge:
 
 
 def _references(records: list[OpenFile]) -> Iterator[OpenReference]:
-    return (open_reference(record.path, record.resume_point, record.snapshot) for record in records)
+    parts = (part for record in records for part in record.parts)
+    return (open_reference(part.path, part.resume_point, part.snapshot) for part in parts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -34,6 +35,8 @@ class IcebergDataFormat(ParquetFormat):
 @dataclass(frozen=True, repr=False)
 class IcebergFiles(FileSink):
     """The file sink of one table as it is now."""
+
+    can_replace_files: ClassVar[bool] = True
 
     _: KW_ONLY
     facts: TableFacts

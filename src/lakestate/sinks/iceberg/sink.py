@@ -103,6 +103,15 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
                 if self.drop_event_time
                 else f"partition the table by day({event_time}), or roll by interval",
             )
+        doubles = [each.column for each in files.facts.fields if pa.types.is_float64(each.source)]
+        if self.roll.visible is not None and doubles:
+            raise InvalidInputError(
+                "small files of a table that is partitioned by a double cannot be replaced: pyiceberg would "
+                "round its partitions",
+                object_name=f"{self.table}, column {doubles[0]}",
+                found=f"Roll(visible={str(self.roll.visible)!r})",
+                action="leave `visible` out and use a shorter interval, or partition by another column",
+            )
         files.file_format.check(files.columns)
 
     def dry_run(self, schema: pa.Schema, event_time: str | None = None) -> None:
@@ -125,7 +134,7 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
     def committer(self) -> SinkCommitter:
         """The committer, for the driver."""
         require_pyiceberg()
-        from lakestate.sinks.iceberg.committer import IcebergCommitter
+        from lakestate.sinks.iceberg.commits.committer import IcebergCommitter
 
         return IcebergCommitter(self)
 

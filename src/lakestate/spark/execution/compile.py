@@ -12,7 +12,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from lakestate.coordinator.engine.due_epochs import FollowedTime
 from lakestate.job.state_backend import StateBackend
 from lakestate.operators.operator import follows_clock, follows_event_time
-from lakestate.runtime.sink_step import SinkStep
+from lakestate.protocol.metadata import Manifest
+from lakestate.runtime.sink_step import SinkStep, sinks_due_us
 from lakestate.runtime.steps import ChainLink, OperatorStep
 from lakestate.runtime.subtask import StagePlan
 from lakestate.spark.graph.checks import event_time_of, tables_of
@@ -71,7 +72,12 @@ class CompiledPipeline:
             event_time=any(follows_event_time(operator) for operator in operators)
             or any(node.sink.follows_event_time for node in self.graph.sinks),
             processing_time=any(follows_clock(operator) for operator in operators),
+            output_time=any(node.sink.follows_clock for node in self.graph.sinks),
         )
+
+    def outputs_due_us(self, newest: Manifest) -> int | None:
+        """The processing time for which the sinks of an epoch want another one, even without rows."""
+        return sinks_due_us({node.step_id: node.sink for node in self.graph.sinks}, newest)
 
 
 def compile_pipeline(

@@ -17,6 +17,7 @@ from lakestate.coordinator.engine.due_epochs import (
 
 EVENT = FollowedTime(event_time=True)
 CLOCK = FollowedTime(processing_time=True)
+OUTPUT = FollowedTime(output_time=True)
 BOTH = FollowedTime(event_time=True, processing_time=True)
 
 
@@ -53,15 +54,22 @@ def test_an_epoch_is_due_when_an_idle_source_lets_the_watermark_move() -> None:
     assert due_at_us(CLOCK, TimeReached(5, 5, 40, None)) is None
 
 
+def test_an_epoch_is_due_when_a_sink_waits_for_it() -> None:
+    assert due_at_us(OUTPUT, TimeReached(5, 6, 40, AT_ONCE_US, 70)) == 70
+    assert due_at_us(OUTPUT, TimeReached(5, 6, 40, AT_ONCE_US, None)) is None
+    assert due_at_us(CLOCK, TimeReached(5, 6, 40, 80, 70)) == 80
+
+
 def test_a_job_that_follows_no_time_is_false() -> None:
-    assert [bool(each) for each in (FollowedTime(), EVENT, CLOCK, BOTH)] == [False, True, True, True]
+    follows = (FollowedTime(), EVENT, CLOCK, OUTPUT, BOTH)
+    assert [bool(each) for each in follows] == [False, True, True, True, True]
 
 
 class TestDueEpochs:
     """The newest epoch began at 1,000 ms and ended at 1,100 ms."""
 
     def due(
-        self, now_ms: int, follows: FollowedTime = CLOCK, moves_at_us: int | None = None, **options: bool
+        self, now_ms: int, follows: FollowedTime = CLOCK, moves_at_us: int | None = None, **options: Any
     ) -> DueEpochs:
         newest = SimpleNamespace(watermark_us=5, started_ms=1_000, finished_ms=1_100)
         planner = SimpleNamespace(
@@ -91,6 +99,11 @@ class TestDueEpochs:
         assert (due.is_due(), due.due_in_us()) == (False, 300_000)
         due.note_epoch(1_200_000)
         assert (due.is_due(), due.due_in_us()) == (True, 0)
+
+    def test_what_sinks_wait_for_is_known_after_a_start(self) -> None:
+        assert self.due(1_200, OUTPUT, outputs_due_us=lambda newest: 1_500_000).due_in_us() == 300_000
+        assert self.due(1_200, OUTPUT, outputs_due_us=lambda newest: newest.started_ms * 1_000).is_due()
+        assert self.due(1_200, OUTPUT).due_in_us() is None
 
     def test_sources_are_silent_only_if_somebody_looks_for_rows(self) -> None:
         driver: Any = SimpleNamespace(now_ms=lambda: 7)

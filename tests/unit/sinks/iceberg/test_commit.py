@@ -35,7 +35,7 @@ from lakestate.errors import (
     StorageUnavailableError,
 )
 from lakestate.sinks.iceberg import catalog_calls as iceberg_answers
-from lakestate.sinks.iceberg.append import TableAppend
+from lakestate.sinks.iceberg.commits.change import TableChange
 from lakestate.testing.faults import SimulatedCrash
 
 ROWS = numbered_rows(20)
@@ -240,7 +240,7 @@ def test_a_crash_between_whole_files_and_the_append_loses_nothing(
 ) -> None:
     job = published_epoch(warehouse)
     with monkeypatch.context() as patched:
-        patched.setattr(TableAppend, "commit", lambda append: _crash())
+        patched.setattr(TableChange, "commit", lambda append: _crash())
         with pytest.raises(SimulatedCrash):
             job.commit()
     assert warehouse.rows() == []

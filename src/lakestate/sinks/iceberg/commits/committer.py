@@ -1,11 +1,12 @@
-"""Commits epochs to an Iceberg table: files first, then one append, each epoch exactly once.
+"""Commits epochs to an Iceberg table: files first, then one commit, each epoch exactly once.
 
-Before every try the table is read again to see whether it holds the epoch. An append succeeds only on
+Before every try the table is read again to see whether it holds the epoch. A commit succeeds only on
 the table as it was read, so no matter what happened in between, an epoch cannot be appended twice.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -23,14 +24,16 @@ from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.files.sink import FileSink
-from lakestate.sinks.iceberg.append import TableAppend
 from lakestate.sinks.iceberg.catalog_calls import REFUSED, UNREACHABLE, refusal_error, wait_after
-from lakestate.sinks.iceberg.data_files import data_file
-from lakestate.sinks.iceberg.progress import CommitStatus, EpochFiles
+from lakestate.sinks.iceberg.commits.change import TableChange
+from lakestate.sinks.iceberg.commits.progress import CommitStatus, EpochFiles
+from lakestate.sinks.iceberg.commits.replacement import plan_files
 from lakestate.sinks.iceberg.table import TableFacts
 
 if TYPE_CHECKING:
     from lakestate.sinks.iceberg.sink import IcebergSink
+
+_log = logging.getLogger("lakestate.files")
 
 
 class IcebergCommitter:
@@ -53,7 +56,7 @@ class IcebergCommitter:
             facts.check_is_table_of(file.format, file.path)
         # Files must be complete before the append: from then on readers open them.
         self._sink.files(table).committer().commit(permit, pre_commits)
-        self._append(table, batch)
+        self._change(table, batch)
 
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Remove what failed attempts left behind among the table's data files."""
@@ -65,13 +68,13 @@ class IcebergCommitter:
         if any(each.snapshots or each.dropped for each in decoded):
             self._sink.file_sink().committer().commit(permit, pre_commits)
 
-    def _append(self, table: Table, batch: EpochFiles) -> None:
+    def _change(self, table: Table, batch: EpochFiles) -> None:
         failure: Exception | None = None
         for attempt in range(self._sink.commit_attempts_max):
-            append = self._prepare_append(table, batch)
+            change = self._prepare_change(table, batch)
             started_s = time.monotonic()
             try:
-                append.commit()
+                change.commit()
                 return
             except REFUSED as cause:
                 raise refusal_error(self._sink.table, cause) from cause
@@ -82,15 +85,19 @@ class IcebergCommitter:
             if self._is_committed(table, batch):
                 return
             if isinstance(failure, CommitFailedException):
-                append.discard()
+                change.discard()
         raise _append_failure(self._sink.table, batch.epoch, failure) from failure
 
-    def _prepare_append(self, table: Table, batch: EpochFiles) -> TableAppend:
+    def _prepare_change(self, table: Table, batch: EpochFiles) -> TableChange:
         facts = TableFacts.of(table)
         for file in batch.files:
             facts.check_is_table_of(file.format, file.path)
-        files = [data_file(file, table, facts.location) for file in batch.files]
-        return TableAppend(table, files, batch.properties(), batch.summary())
+        plan = plan_files(table, facts.location, batch)
+        for path, reason in plan.left_out.items():
+            _log.warning(
+                "the rows of %s stay in the files that show them: %s. It is not in the table", path, reason
+            )
+        return TableChange(table, plan, facts.location, batch.properties(), batch.summary())
 
     def _is_committed(self, table: Table, batch: EpochFiles) -> bool:
         snapshots = (each.summary for each in table.metadata.snapshots)
