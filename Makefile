@@ -27,12 +27,15 @@ demo: setup ## Run a pipeline on local Spark, kill it, restart it, and show that
 check: lint ## Lint, and the quick unit tests and doctests: 90 seconds, for the minute-to-minute loop
 	@$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow" --durations=5 --durations-min=1.5 tests/unit src $(ARGS)
 
+# Jars that cannot be had do not fail it: tests that need them are skipped, and say why at the end.
 .PHONY: test
 test: setup ## Run the tests and doctests: 15 minutes; ARGS="-k fence" chooses some
+	@scripts/fetch-jars || true
 	@scripts/test $(ARGS)
 
 .PHONY: test-full
 test-full: setup ## Run the longer tests, which CI runs after `make test`
+	@scripts/fetch-jars || true
 	@scripts/test --full $(ARGS)
 
 .PHONY: lint
@@ -57,6 +60,7 @@ format: setup ## Format the code and apply the safe style fixes
 
 .PHONY: bench
 bench: setup ## Run the benchmarks; ONLY=manifest chooses one
+	@scripts/fetch-jars || true
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 # pytest-timeout is off here: a soak test bounds itself by SOAK_MINUTES.

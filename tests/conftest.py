@@ -21,6 +21,9 @@ pytest.register_assert_rewrite(
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.servers.kafka import KafkaBroker
+    from tests.support.servers.postgres import PostgresServer
+
     from lakestate.config import StoreConfig
 
 
@@ -77,6 +80,24 @@ def s3_server() -> Iterator[S3Server]:
 def s3_config(s3_server: S3Server) -> StoreConfig:
     """A store in a part of the bucket that no other test uses."""
     return s3_server.store_config(f"test/{uuid.uuid4().hex}")
+
+
+@pytest.fixture(scope="module")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """One broker for a test file. A test that kills it must start it again."""
+    from tests.support.servers.kafka import KafkaBroker
+
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL for a test file. A test that kills it must start it again."""
+    from tests.support.servers.postgres import PostgresServer
+
+    with PostgresServer() as server:
+        yield server
 
 
 @pytest.fixture
