@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from lakestate.protocol.retention import RetentionPolicy
     from lakestate.protocol.table_types import TableType
     from lakestate.protocol.values import Epoch, Generation, TaskInfo
+    from lakestate.sinks.delta.sink import DeltaSink
     from lakestate.sinks.files.sink import FileSink
     from lakestate.sinks.formats.appending_writer import AppendingWriter
     from lakestate.sinks.formats.format import FileFormat
@@ -122,6 +123,7 @@ _MODULES = {
     "CompactionPolicy": "lakestate.protocol.compaction",
     "ConflictError": "lakestate.errors",
     "CorruptionError": "lakestate.errors",
+    "DeltaSink": "lakestate.sinks.delta.sink",
     "DryRunReport": "lakestate.tables.dry_run",
     "Epoch": "lakestate.protocol.values",
     "EpochInfo": "lakestate.inspection",
@@ -242,6 +244,7 @@ __all__ = [
     "CompactionPolicy",
     "ConflictError",
     "CorruptionError",
+    "DeltaSink",
     "DryRunReport",
     "Epoch",
     "EpochInfo",

@@ -11,7 +11,7 @@ import pytest
 
 import lakestate as ls
 
-HEAVY = ("boto3", "botocore", "numpy", "obstore", "pandas", "pyarrow", "pyiceberg", "pyspark")
+HEAVY = ("boto3", "botocore", "deltalake", "numpy", "obstore", "pandas", "pyarrow", "pyiceberg", "pyspark")
 
 
 def loaded_after(code: str, modules: Sequence[str]) -> list[str]:
@@ -35,7 +35,8 @@ def test_importing_lakestate_loads_nothing_else_of_it() -> None:
 
 def test_declaring_operators_tables_and_sinks_loads_no_optional_library() -> None:
     code = "import lakestate as ls\nls.Operator, ls.KeyedTable, ls.TimeKeyTable, ls.GlobalKeyedTable"
-    code += "\nls.ParquetSink, ls.IcebergSink, ls.ParquetBackend, ls.TableManager, ls.verify, ls.dry_run"
+    code += "\nls.ParquetSink, ls.IcebergSink, ls.DeltaSink"
+    code += "\nls.ParquetBackend, ls.TableManager, ls.verify, ls.dry_run"
     optional = [name for name in HEAVY if name not in ("numpy", "pyarrow", "obstore")]
     assert loaded_after(code, optional) == []
 

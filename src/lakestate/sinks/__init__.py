@@ -4,7 +4,7 @@
 - `files/` keeps files open, uploads them, and makes them visible after their epoch is published.
 - `formats/` turns rows into bytes: one folder per file format.
 - `partitioning/` decides which directory each row goes to, `rolling.py` when a file ends.
-- `iceberg/` appends finished files to Iceberg tables.
+- `iceberg/` and `delta/` append finished files to Iceberg and Delta tables.
 - `staged/` keeps the rows of an epoch in the job until it is published, and then delivers them.
 
 A new file format is a folder in `formats/` and a line in its registry. A new table format is a folder
@@ -14,6 +14,7 @@ system that takes rows and not files: `StagedSink` stages its rows.
 May import `tables` and everything below it; neither operators nor Spark.
 """
 
+from lakestate.sinks.delta.sink import DeltaSink
 from lakestate.sinks.files.sink import FileSink
 from lakestate.sinks.formats.appending_writer import AppendingWriter
 from lakestate.sinks.formats.format import BatchBufferingWriter, FileFormat
@@ -33,6 +34,7 @@ from lakestate.sinks.sink import Sink, SinkCommitter, SinkContext, SinkWriter
 __all__ = [
     "AppendingWriter",
     "BatchBufferingWriter",
+    "DeltaSink",
     "EventTime",
     "FileFormat",
     "FileSink",

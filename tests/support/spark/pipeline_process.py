@@ -169,6 +169,8 @@ class Driver(Session):
 class TotalsJob:
     """A folder with the input, state and output of one job, and the drivers started for it."""
 
+    module = "tests.support.spark.pipeline_process"
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._drivers: list[Driver] = []
@@ -185,7 +187,7 @@ class TotalsJob:
         scratch = self.folder / f"scratch-{number}"
         scratch.mkdir()
         order = scratch / "order"
-        command = [sys.executable, "-m", "tests.support.spark.pipeline_process", str(self.folder), str(order)]
+        command = [sys.executable, "-m", self.module, str(self.folder), str(order)]
         env = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "PYSPARK_PYTHON": sys.executable}
         driver = Driver(command, self.folder / f"driver-{number}.log", env, order)
         self._drivers.append(driver)
@@ -267,7 +269,7 @@ def _sink(folder: Path) -> Any:
     return IcebergSink("shop.totals", catalog=f"file://{folder}/{WAREHOUSE}", roll=roll)
 
 
-def main() -> None:
+def main(build: Callable[[Any, Path], Any] = totals_pipeline) -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("order", type=Path, help="the file that tells what to do")
@@ -282,7 +284,7 @@ def main() -> None:
         time.sleep(POLL_S)
     order = given.order.read_text()
     # Its cache is in its temporary directory: every driver runs as if it were on another host.
-    pipeline = totals_pipeline(spark, given.folder)
+    pipeline = build(spark, given.folder)
     query = pipeline.start(trigger={"availableNow": True} if order == FINISH else None)
     query.awaitTermination()
     query.stop(finish_files=True)

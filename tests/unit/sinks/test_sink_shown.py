@@ -40,6 +40,10 @@ SECRET = {"secret_access_key": "s3cr3t", "region": "eu"}
                 "properties=<owner>)"
             ),
         ),
+        (
+            ls.DeltaSink("/data/orders", partition_by=["day"], options={"secret_access_key": "s3cr3t"}),
+            "DeltaSink('file:///data/orders', options=<secret_access_key>, partition_by=('day',))",
+        ),
     ],
 )
 def test_a_sink_shows_what_differs_from_the_default(sink: object, shown: str) -> None:

@@ -17,7 +17,7 @@ from lakestate.cli.waiting import waiting
 
 PACKAGES = (
     *("pyarrow", "numpy", "obstore", "protobuf", "msgspec", "xxhash"),
-    *("pyspark", "pandas", "boto3", "pyiceberg", "duckdb"),
+    *("pyspark", "pandas", "boto3", "deltalake", "pyiceberg", "duckdb"),
 )
 
 

@@ -1,0 +1,27 @@
+"""A pipeline into Delta tables, in a separate process that a test kills. Run as a module it is the driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.support.spark.pipeline_process import JOB, main
+
+
+def delta_pipeline(spark: Any, folder: Path) -> Any:
+    """Input files → running totals per user → a Delta table, below one folder."""
+    from tests.support.spark.pipelines import read_stream
+    from tests.support.spark.totals import Totals
+
+    import lakestate as ls
+
+    pipeline = ls.Pipeline(JOB, f"file://{folder}/checkpoints", parallelism=2)
+    rows = pipeline.source(read_stream(spark, folder / "in"))
+    # Small enough that files are finished in most epochs, large enough that some stay open.
+    roll = ls.Roll(bytes="3KB", interval=None)
+    rows.key_by("user").apply("totals", Totals()).sink("out", ls.DeltaSink(f"file://{folder}/out", roll=roll))
+    return pipeline
+
+
+if __name__ == "__main__":
+    main(delta_pipeline)
