@@ -1,19 +1,24 @@
-"""Repairs that a person decides on: rebuild a damaged fence, and continue from an earlier epoch.
+"""What a person decides on: rebuild a damaged fence, continue from an earlier epoch, merge files by hand.
 
 `lakestate.repair` is public. May import `runtime`, `sinks`, `coordinator` and everything below; none of it
 knows Spark. Nothing here happens by itself, nothing is deleted, and every repair can be repeated.
 """
 
+from lakestate.repair.compacting import CompactedJob, PlannedMerge, compact_job, plan_job_compaction
 from lakestate.repair.fence import RebuiltFence, rebuild_fence
 from lakestate.repair.going_back import GoneBack, go_back, preview_going_back
 from lakestate.repair.later_output import LaterOutput, OtherCommit
 
 __all__ = [
+    "CompactedJob",
     "GoneBack",
     "LaterOutput",
     "OtherCommit",
+    "PlannedMerge",
     "RebuiltFence",
+    "compact_job",
     "go_back",
+    "plan_job_compaction",
     "preview_going_back",
     "rebuild_fence",
 ]

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from lakestate.codec.engine_files import SINK_SCHEMA, SparkFiles
 from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.commit import Committers, OnCommits, OperatorCommitter, commit_epoch
 from lakestate.coordinator.epoch_plan import decode_commit_parts, encode_commit_parts
@@ -25,7 +24,6 @@ from lakestate.coordinator.recover import (
 )
 from lakestate.errors import (
     CorruptionError,
-    IncompatibleStateError,
     NotFoundError,
     VisibleOutputError,
 )
@@ -34,7 +32,6 @@ from lakestate.job.published_epochs import open_epoch
 from lakestate.protocol.metadata import (
     CommitPart,
     Manifest,
-    NamedBytes,
     OperatorEntry,
     SinkPreCommit,
     SubtaskEntry,
@@ -43,6 +40,7 @@ from lakestate.protocol.metadata import (
 from lakestate.protocol.publication import Published, Superseded, replay_permit
 from lakestate.protocol.records import EpochRecord, GenerationRecord
 from lakestate.protocol.values import Epoch
+from lakestate.repair.engine_position import engine_files_at, refuse_data_source
 from lakestate.repair.later_output import LaterOutput, keeps_open_files, later_output, readable_epochs
 from lakestate.repair.lineage import is_continued, require_open_files_kept
 from lakestate.repair.open_files import OpenFilesAgain, OpenSince, renewed_metadata
@@ -205,7 +203,7 @@ class _GoingBack:
     def check(self, newest: NewestEpochs, *, accept_visible_output: bool) -> tuple[Manifest, LaterOutput]:
         """The epoch, and what became visible after it, if the job can go back to it and that is accepted."""
         source = open_epoch(self._job, self._to)[1]
-        _refuse_data_source(source)
+        refuse_data_source(source, "go back")
         later = readable_epochs(self._job, after=self._to)
         if newest.intact is not None and not is_continued(self._to, newest.intact, self._read):
             file_sinks = [name for name, sink in self._sinks.items() if keeps_open_files(sink)]
@@ -283,7 +281,7 @@ class _GoingBack:
             finished_ms=max(now_ms, source.finished_ms),
             operators=operators,
             sinks=tuple(_pre_commits(written)),
-            engine_files=_engine_files(source, epoch),
+            engine_files=engine_files_at(source, epoch),
             went_back=WentBack(self._to, epoch),
         )
         return manifest, finished
@@ -343,23 +341,6 @@ class _GoingBack:
 def _pre_commits(written: _Written) -> Iterator[SinkPreCommit]:
     for sink_id, subtasks in written.items():
         yield SinkPreCommit(sink_id, encode_commit_parts([subtasks[index][1] for index in sorted(subtasks)]))
-
-
-def _engine_files(source: Manifest, epoch: Epoch) -> tuple[NamedBytes, ...]:
-    """Spark's files under the number of the new epoch: it continues as if a batch had read nothing more."""
-    if not source.engine_files:
-        return ()
-    return SparkFiles.parse(source.engine_files, source.epoch).at(epoch).encode()
-
-
-def _refuse_data_source(source: Manifest) -> None:
-    if [file.name for file in source.engine_files] == [SINK_SCHEMA]:
-        raise IncompatibleStateError(
-            "a job of writeStream.format('lakestate') cannot go back",
-            object_name=f"job {source.job_id}",
-            found="offsets that Spark keeps in its own checkpoint",
-            action="write to another path with a new checkpointLocation",
-        )
 
 
 def _require_nothing_visible(output: LaterOutput) -> None:

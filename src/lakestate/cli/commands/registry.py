@@ -11,7 +11,7 @@ from lakestate.cli.commands.state import export, sql, state
 from lakestate.cli.commands.tags import tag, tags, untag
 from lakestate.cli.commands.upkeep import compact, retain
 
-LOOKING = [jobs, epochs, show, state, sql, diff, history, du, compact, plan, fsck, doctor]
-CHANGING = [tags, tag, untag, export, retain, rollback]
+LOOKING = [jobs, epochs, show, state, sql, diff, history, du, plan, fsck, doctor]
+CHANGING = [tags, tag, untag, export, compact, retain, rollback]
 COMMANDS = [*LOOKING, *CHANGING]
 """All commands: first those that only look, fsck --repair and doctor excepted."""

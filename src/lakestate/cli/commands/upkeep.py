@@ -1,9 +1,8 @@
-"""`retain` and `compact`: what upkeep would do, and retention by hand."""
+"""`retain` and `compact`: the upkeep of a job, by hand."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import click
 
@@ -16,11 +15,11 @@ from lakestate.cli.waiting import note, waiting
 from lakestate.coordinator.retention.retain import preview_retention
 from lakestate.errors import NotFoundError
 from lakestate.job.objects import JobObjects
-from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
-from lakestate.protocol.metadata import Manifest, SubtaskMetadata
+from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.paths import ObjectKind, parse_object_name
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy, RetentionRefused
 from lakestate.protocol.values import Epoch
+from lakestate.repair import PlannedMerge, compact_job, plan_job_compaction
 
 
 @command("retain")
@@ -122,42 +121,53 @@ def _retention_report(job: JobObjects, plan: RetentionPlan, sizes: dict[str, int
     metavar="N",
     help="As in CompactionPolicy.",
 )
-def compact(session: Session, job_id: str, files_min: int, files_max: int) -> None:
-    """Show which files of the newest epoch compaction would merge.
+@click.option("--yes", is_flag=True, help="Merge. Without it, only the plan is shown.")
+@dry_run_option
+def compact(session: Session, job_id: str, files_min: int, files_max: int, yes: bool, dry_run: bool) -> None:
+    """Merge files of the newest epoch that are worth merging.
 
-    Only the plan: merged files count from the epoch that swaps them in, so a driver has to merge them. A
-    pipeline does, beside the stream; try here what another policy would do, and then give it to
-    Pipeline(compaction=…).
+    A pipeline does this by itself, beside the stream. By hand it is for a job that does not run, with a
+    stricter policy than its own: fewer files make it start faster. The newest epoch is published again with
+    the merged files, offsets and open files as they are. That takes over the job: a driver that does run
+    ends with FencedError, and continues when it is started again. Without --yes, and with --dry-run, only
+    the plan is shown. What was merged is deleted by retention.
     """
     policy = CompactionPolicy(files_min=files_min, files_max=max(files_min, files_max))
-    job = session.job(job_id)
+    session.job(job_id)
     with waiting("reading metadata"):
-        manifest = session.epoch_state(job_id, None).manifest
-        rows = list(_merges(job, manifest, policy))
-    columns = ("operator", "table", "subtask", "files", "state_bytes", "merged_files", "rewritten_bytes")
-    session.show(Listing(columns, rows))
-    if not rows:
-        note("nothing is worth merging")
+        planned = plan_job_compaction(session.backend, job_id, policy)
+    rows = [_plan_row(each) for each in planned]
+    if not yes or dry_run or not planned:
+        facts: dict[str, object] = {"job": job_id, "done": False}
+        session.show(Report(facts, {"would_merge": Listing(_PLAN_COLUMNS, rows)}))
+        note("nothing was merged: --yes merges" if planned else "nothing is worth merging")
+        return
+    with waiting("merging") as line:
+        done = compact_job(session.backend, job_id, policy, lambda text: line.update(f"merging: {text}"))
+    facts = {
+        "job": job_id,
+        "done": done.merges > 0,
+        "epoch": done.epoch,
+        "merges": done.merges,
+        "written_bytes": Bytes(done.bytes_written),
+        "files_before": done.before.file_count,
+        "files_after": done.after.file_count,
+        "state_before_bytes": Bytes(done.before.size_bytes),
+        "state_after_bytes": Bytes(done.after.size_bytes),
+    }
+    session.show(Report(facts, {"merged": Listing(_PLAN_COLUMNS, rows)}))
 
 
-def _merges(job: JobObjects, manifest: Manifest, policy: CompactionPolicy) -> Iterator[tuple[object, ...]]:
-    for operator in manifest.operators:
-        for metadata in job.read_subtasks(operator.subtasks):
-            yield from _merges_of(metadata, policy)
+_PLAN_COLUMNS = ("operator", "table", "subtask", "files", "state_bytes", "merged_files", "rewritten_bytes")
 
 
-def _merges_of(metadata: SubtaskMetadata, policy: CompactionPolicy) -> Iterator[tuple[object, ...]]:
-    for table in metadata.tables:
-        plan = plan_compaction(table.files, policy)
-        if plan is None or table.table_type.is_replicated or table.table_type.is_of_one_epoch:
-            continue
-        merged = table.files[plan.start : plan.stop]
-        yield (
-            metadata.operator_id,
-            table.table,
-            metadata.subtask_index,
-            len(table.files),
-            Bytes(sum(file.size_bytes for file in table.files)),
-            len(merged),
-            Bytes(sum(file.size_bytes for file in merged)),
-        )
+def _plan_row(planned: PlannedMerge) -> tuple[object, ...]:
+    return (
+        planned.operator,
+        planned.table,
+        planned.subtask,
+        planned.files,
+        Bytes(planned.size_bytes),
+        planned.merged_files,
+        Bytes(planned.rewritten_bytes),
+    )
