@@ -1,4 +1,4 @@
-"""What a person decides on: rebuild a damaged fence, continue from an earlier epoch, merge files by hand.
+"""What a person decides on: repair a damaged job, continue from an earlier epoch, merge files by hand.
 
 `lakestate.repair` is public. May import `runtime`, `sinks`, `coordinator` and everything below; none of it
 knows Spark. Nothing here happens by itself, nothing is deleted, and every repair can be repeated.
@@ -8,8 +8,10 @@ from lakestate.repair.compacting import CompactedJob, PlannedMerge, compact_job,
 from lakestate.repair.fence import RebuiltFence, rebuild_fence
 from lakestate.repair.going_back import GoneBack, go_back, preview_going_back
 from lakestate.repair.later_output import LaterOutput, OtherCommit
+from lakestate.repair.setting_aside import AsideObject, list_set_aside, object_versions, put_back, set_aside
 
 __all__ = [
+    "AsideObject",
     "CompactedJob",
     "GoneBack",
     "LaterOutput",
@@ -18,7 +20,11 @@ __all__ = [
     "RebuiltFence",
     "compact_job",
     "go_back",
+    "list_set_aside",
+    "object_versions",
     "plan_job_compaction",
     "preview_going_back",
+    "put_back",
     "rebuild_fence",
+    "set_aside",
 ]

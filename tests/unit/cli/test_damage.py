@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.command_line import run_command
+from tests.support.jobs.shop_job import make_clicks
 
 import lakestate as ls
 from lakestate.cli.failures import ExitCode
+from lakestate.repair import list_set_aside, object_versions, put_back, set_aside
+from lakestate.testing.faults import Fault, FaultyStore, SimulatedCrash, faults_at
 
 
 def damage(file: Path) -> None:
@@ -75,13 +79,90 @@ def test_fsck_rebuilds_a_damaged_fence_if_asked_and_sets_the_old_one_aside(state
     damage(fence)
     before = fence.read_bytes()
     code, report = as_json("fsck", "shop", "--repair", "--dry-run")
-    assert (code, report["set_aside"], fence.read_bytes()) == (ExitCode.FOUND, None, before)
-    assert "lakestate fsck shop --repair rebuilds the fence" in run_command("fsck", "shop").err
+    planned = {"object": "generation.json", "what": "rebuild", "done": False, "detail": ""}
+    assert (code, report["repairs"], fence.read_bytes()) == (ExitCode.FOUND, [planned], before)
+    assert "lakestate fsck shop --repair" in run_command("fsck", "shop").err
     code, report = as_json("fsck", "shop", "--repair")
     assert (code, report["sound"]) == (ExitCode.DONE, True)
     (aside,) = (state / "shop/set-aside").rglob("generation.json")
-    assert report["set_aside"].endswith(str(aside.relative_to(state)))
+    where = str(aside.relative_to(state / "shop"))
+    assert report["repairs"] == [{**planned, "done": True, "detail": where}]
     assert aside.read_bytes() == before
+    assert [(row["object"], row["can_be_put_back"]) for row in report["set_aside"]] == [
+        ("generation.json", False)
+    ]
+
+
+def test_what_is_damaged_is_moved_aside_and_back_with_its_bytes(state: Path) -> None:
+    file = next((state / "shop/checkpoints/4/operator-per_user").glob("*.parquet"))
+    metadata, record = (
+        state / "shop/checkpoints/3/operator-per_user-0.metadata",
+        state / "shop/epochs/0000000002.json",
+    )
+    for each in (file, metadata, record):
+        damage(each)
+    before = all_files(state)
+    code, planned = as_json("fsck", "shop", "--repair", "--dry-run")
+    assert (code, all_files(state)) == (ExitCode.FOUND, before)
+    code, done = as_json("fsck", "shop", "--repair")
+    assert (code, done["restorable"]) == (ExitCode.FOUND, planned["restorable"])
+    moved = {row["object"]: row["detail"] for row in done["repairs"] if row["done"]}
+    assert sorted(moved) == sorted(str(each.relative_to(state / "shop")) for each in (file, metadata))
+    assert {name: (state / "shop" / aside).read_bytes() for name, aside in moved.items()} == {
+        name: before[state / "shop" / name] for name in moved
+    }
+    assert not file.exists()
+    assert [row["what"] for row in done["repairs"] if row["object"].startswith("epochs/")] == ["stays"]
+    assert as_json("fsck", "shop", "--repair")[1]["restorable"] == done["restorable"]
+    assert as_json("fsck", "shop", "--put-back")[1]["set_aside"] == []
+    assert all_files(state) == before
+
+
+def test_an_object_that_was_restored_meanwhile_stays(state: Path) -> None:
+    file = next((state / "shop/checkpoints/4/operator-per_user").glob("*.parquet"))
+    intact = file.read_bytes()
+    damage(file)
+    backend = ls.ParquetBackend(state, cache_bytes=0)
+    seen = object_versions(backend.objects("shop"))
+    file.unlink()
+    file.write_bytes(intact)
+    assert set_aside(backend, "shop", [str(file.relative_to(state / "shop"))], seen) == []
+    assert file.read_bytes() == intact
+
+
+def test_an_object_whose_place_is_taken_is_not_put_back(state: Path) -> None:
+    file = next((state / "shop/checkpoints/4/operator-per_user").glob("*.parquet"))
+    intact = file.read_bytes()
+    damage(file)
+    as_json("fsck", "shop", "--repair")
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(intact)
+    code, report = as_json("fsck", "shop", "--put-back")
+    assert (code, report["sound"], file.read_bytes()) == (ExitCode.DONE, True, intact)
+    assert [row["can_be_put_back"] for row in report["set_aside"]] == [False]
+
+
+@pytest.mark.parametrize("number", range(1, 12))
+def test_a_crash_while_objects_are_moved_loses_no_bytes(number: int) -> None:
+    backend = ls.ParquetBackend(f"memory://aside-crash-{number}", cache_bytes=0)
+    make_clicks(backend.url)
+    job = backend.objects("clicks")
+    paths = [path for path in object_versions(job) if path.endswith(".parquet")]
+    contents = {path: job.store.get(job.store_path(path)).data for path in paths}
+    seen, store = object_versions(job), job.store
+    backend.__dict__["_store"] = FaultyStore(store, faults_at({number: Fault.CRASH_AFTER}))
+    with suppress(SimulatedCrash):
+        set_aside(backend, "clicks", paths, seen)
+    backend.__dict__["_store"] = store
+    set_aside(backend, "clicks", paths, seen)
+    assert {each.path for each in list_set_aside(job)} == set(paths)
+    put_back(backend, "clicks")
+    assert {path: job.store.get(job.store_path(path)).data for path in paths} == contents
+
+
+def all_files(folder: Path) -> dict[Path, bytes]:
+    jobs = [path for path in folder.rglob("*") if ".lakestate" not in path.parts]
+    return {path: path.read_bytes() for path in jobs if path.is_file()}
 
 
 def test_a_tag_that_cannot_be_read_is_told_and_can_be_deleted(state: Path) -> None:
