@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from lakestate.sinks.formats.registry import register_file_format
     from lakestate.sinks.iceberg.catalog import IcebergCatalog
     from lakestate.sinks.iceberg.sink import IcebergSink
+    from lakestate.sinks.postgres.sink import PostgresSink
     from lakestate.sinks.rolling import Roll
     from lakestate.spark.data_source.commit import finish_files, take_over_output
     from lakestate.spark.data_source.source import LakestateDataSource, register, write_stream
@@ -169,6 +170,7 @@ _MODULES = {
     "OutcomeUnknownError": "lakestate.errors",
     "ParquetBackend": "lakestate.coordinator.parquet_backend",
     "ParquetSink": "lakestate.sinks.formats.parquet.sink",
+    "PostgresSink": "lakestate.sinks.postgres.sink",
     "Pipeline": "lakestate.spark.pipeline",
     "PipelineDryRun": "lakestate.spark.dry_run",
     "PipelineQuery": "lakestate.spark.query",
@@ -293,6 +295,7 @@ __all__ = [
     "Pipeline",
     "PipelineDryRun",
     "PipelineQuery",
+    "PostgresSink",
     "ProgressLine",
     "PrometheusMetrics",
     "RetentionPolicy",

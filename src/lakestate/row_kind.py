@@ -77,8 +77,8 @@ class StreamKind:
                 return f"changes by {', '.join(self.key)}"
 
 
-def require_kind(found: StreamKind, taken: tuple[RowKind, ...], who: str) -> None:
-    """Refuse rows of a kind that an operator or sink does not take."""
+def require_kind(found: StreamKind, taken: tuple[RowKind, ...], who: str, instead: str | None = None) -> None:
+    """Refuse rows of a kind that an operator or sink does not take. `instead` is what else can be done."""
     if found.kind in taken:
         return
     actions = []
@@ -88,6 +88,8 @@ def require_kind(found: StreamKind, taken: tuple[RowKind, ...], who: str) -> Non
         actions.append('pass emit="updates" to the operator that yields them')
     if RowKind.APPEND in taken:
         actions.append("call as_log() first, if each of these rows shall count as a row of its own")
+    if instead is not None:
+        actions.append(instead)
     raise InvalidInputError(
         f"{who} cannot take rows that change",
         found=str(found),

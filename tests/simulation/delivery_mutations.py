@@ -9,9 +9,9 @@ from typing import Any
 from tests.simulation.mutations import ForgedPermit, Mutation, Patch, commit_now
 
 from lakestate.coordinator.job_driver import JobDriver
-from lakestate.sinks.staged import table as staged_table
 from lakestate.sinks.staged.delivery import StagedEpoch
-from lakestate.sinks.staged.table import StagedCheckpointer, StagedView
+from lakestate.tables.staged import table as staged_table
+from lakestate.tables.staged.table import StagedCheckpointer, StagedView
 from lakestate.testing.simulation.cluster.world import DELIVERED
 from lakestate.testing.simulation.ledger import DeliveryTarget
 

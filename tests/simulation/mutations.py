@@ -140,7 +140,7 @@ class ForgedPermit:
     def __init__(self, manifest: Any) -> None:
         self.job_id = manifest.job_id
         self.epoch = manifest.epoch
-        self.manifest = SimpleNamespace(path="forged")
+        self.manifest = SimpleNamespace(path="forged", checksum=0)
         self.record = SimpleNamespace(generation=manifest.generation)
 
 

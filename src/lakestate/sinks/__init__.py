@@ -5,6 +5,7 @@
 - `formats/` turns rows into bytes: one folder per file format.
 - `partitioning/` decides which directory each row goes to, `rolling.py` when a file ends.
 - `iceberg/` and `delta/` append finished files to Iceberg and Delta tables.
+- `postgres/` delivers rows to tables of PostgreSQL.
 - `staged/` keeps the rows of an epoch in the job until it is published, and then delivers them.
 
 A new file format is a folder in `formats/` and a line in its registry. A new table format is a folder
@@ -28,8 +29,10 @@ from lakestate.sinks.formats.writer_state import WriterState
 from lakestate.sinks.iceberg.catalog import IcebergCatalog
 from lakestate.sinks.iceberg.sink import IcebergSink
 from lakestate.sinks.partitioning.event_time import EventTime
+from lakestate.sinks.postgres.sink import PostgresSink
 from lakestate.sinks.rolling import Roll
 from lakestate.sinks.sink import Sink, SinkCommitter, SinkContext, SinkWriter
+from lakestate.sinks.staged import StagedEpoch, StagedPart, StagedSink
 
 __all__ = [
     "AppendingWriter",
@@ -45,11 +48,15 @@ __all__ = [
     "JsonLinesSink",
     "ParquetFormat",
     "ParquetSink",
+    "PostgresSink",
     "Roll",
     "Sink",
     "SinkCommitter",
     "SinkContext",
     "SinkWriter",
+    "StagedEpoch",
+    "StagedPart",
+    "StagedSink",
     "WriterState",
     "register_file_format",
 ]

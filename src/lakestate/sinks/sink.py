@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from lakestate.sinks.partitioning.partitioner import Partitioning
 
 
+_SINKS_THAT_TAKE_UPDATES = "write them to a sink that takes them: PostgresSink with a key"
+
+
 def _tell_nobody(event: FileEvent) -> None:
     """Take an event of a file that nobody asked for."""
 
@@ -127,7 +130,7 @@ class Sink(ABC):
 
     def for_stream(self, kind: StreamKind, who: str) -> Sink:
         """The sink as it writes the rows of a stream. Refuses a kind of rows that it does not take."""
-        require_kind(kind, self.takes, who)
+        require_kind(kind, self.takes, who, _SINKS_THAT_TAKE_UPDATES)
         return self
 
     @abstractmethod

@@ -18,11 +18,12 @@ from lakestate.protocol.values import TaskInfo
 from lakestate.tables.contract import Table
 from lakestate.tables.global_keyed.table import GlobalKeyedTable
 from lakestate.tables.keyed.table import KeyedTable
+from lakestate.tables.staged.table import StagedTable
 from lakestate.tables.time_key.table import TimeKeyTable
 
 T = TypeVar("T", bound=Table)
 
-_BUILT_IN: tuple[type[Table], ...] = (GlobalKeyedTable, KeyedTable, TimeKeyTable)
+_BUILT_IN: tuple[type[Table], ...] = (GlobalKeyedTable, KeyedTable, StagedTable, TimeKeyTable)
 _TABLE_CLASSES: dict[str, type[Table]] = {}
 
 

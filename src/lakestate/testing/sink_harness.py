@@ -83,6 +83,8 @@ class SinkHarness:
         self.backend = backend or ParquetBackend(f"memory://{uuid.uuid4().hex}", cache_bytes=0)
         self._event_time = event_time
         self._settings = DriverSettings(RetentionPolicy(keep_epochs))
+        self.send_to_workers: Callable[[Sink], Sink] = lambda sink: sink
+        """How a sink gets to a subtask: as it is, unless a test replaces this."""
         self._crash: CrashPoint | None = None
         self._commits: list[tuple[CommitPermit, SinkPreCommit]] = []
         self.driver = self._start()
@@ -172,7 +174,7 @@ class SinkHarness:
         return run
 
     def _attempt(self, plan: EpochPlan, index: int, rows: pa.Table) -> SubtaskReport:
-        step = SinkStep(self.sink_id, self.sink, self.schema, self._event_time)
+        step = SinkStep(self.sink_id, self.send_to_workers(self.sink), self.schema, self._event_time)
         stage = StagePlan("sink", self.parallelism, (ChainLink(step),))
         run = SubtaskRun(stage, index, plan.for_subtasks(), self.backend)
         for _ in run.run([("", batch) for batch in rows.to_batches() if batch.num_rows]):

@@ -1,10 +1,10 @@
 """Sinks whose rows are staged with an epoch and delivered to another system once it is published.
 
-- `table.py` stages: the rows of a subtask become objects of the job, known to retention and verification.
+- `lakestate.tables.staged` stages: the rows of a subtask become files of a state table.
 - `delivery.py` reads them back, verified, in order or in parallel.
 - `sink.py` is the base of such sinks: what is left to one of them is to deliver an epoch.
 
-May import what `sinks` may, and no other folder of it.
+May import what `sinks` may, and no folder that is not below it.
 """
 
 from lakestate.sinks.staged.delivery import StagedEpoch, StagedPart

@@ -17,9 +17,9 @@ import pyarrow as pa
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.staged.pre_commit import StagedObject, StagedRows
-from lakestate.sinks.staged.table import STAGED_ROWS, StagedTable, read_staged
 from lakestate.storage.parallel import InlineExecutor, is_sequential, map_in_parallel
+from lakestate.tables.staged.pre_commit import StagedObject, StagedRows
+from lakestate.tables.staged.table import STAGED_ROWS, StagedTable, read_staged
 
 Answer = TypeVar("Answer")
 
@@ -60,7 +60,7 @@ class StagedEpoch:
     sink_id: str
     epoch: Epoch
     manifest: str
-    """The path of the manifest, which no other epoch has."""
+    """Path and checksum of the manifest: another job's epoch of the same number has another one."""
     parts: tuple[StagedPart, ...]
     """One for each subtask with rows, in the order of subtasks."""
 
@@ -75,7 +75,7 @@ class StagedEpoch:
             found[0].state_id,
             found[0].sink_id,
             permit.epoch,
-            permit.manifest.path,
+            f"{permit.manifest.path} xxh3 {permit.manifest.checksum:016x}",
             tuple(StagedPart(job, rows.subtask_index, rows.objects) for rows in found),
         )
 

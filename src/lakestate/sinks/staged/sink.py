@@ -20,9 +20,9 @@ from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.sink import EarlierAttempts, Sink, SinkCommitter, SinkContext, SinkWriter
 from lakestate.sinks.staged.delivery import StagedEpoch
-from lakestate.sinks.staged.pre_commit import StagedRows
-from lakestate.sinks.staged.table import STAGED_ROWS, StagedTable, StagedView, staged_before
 from lakestate.tables.contract import Table
+from lakestate.tables.staged.pre_commit import StagedRows
+from lakestate.tables.staged.table import STAGED_ROWS, StagedTable, StagedView, staged_before
 
 
 class StagedSink(Sink):

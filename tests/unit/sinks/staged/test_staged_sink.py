@@ -14,9 +14,9 @@ import lakestate as ls
 from lakestate.coordinator import publish
 from lakestate.errors import CorruptionError, InvalidInputError, StorageUnavailableError
 from lakestate.sinks.staged import StagedEpoch, StagedPart, StagedSink
-from lakestate.sinks.staged import table as staged_table
-from lakestate.sinks.staged.pre_commit import StagedRows
-from lakestate.sinks.staged.table import StagedTable, StagedView
+from lakestate.tables.staged import table as staged_table
+from lakestate.tables.staged.pre_commit import StagedRows
+from lakestate.tables.staged.table import StagedTable, StagedView
 from lakestate.testing.faults import SimulatedCrash
 from lakestate.testing.sink_harness import CrashPoint, SinkHarness
 

@@ -11,8 +11,8 @@ from lakestate.coordinator import upkeep
 from lakestate.coordinator.retention.known_references import KnownReferences
 from lakestate.protocol import compaction
 from lakestate.sinks.files import lanes, uploads
-from lakestate.sinks.staged import table as staged
 from lakestate.tables.global_keyed import layer_plan, reader
+from lakestate.tables.staged import table as staged
 
 _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (upkeep, "CLEAN_UP_EPOCHS", 1),

@@ -22,7 +22,6 @@ from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import Column, TableConfig, TableFiles
 from lakestate.protocol.table_types import TableType
 from lakestate.protocol.values import Epoch, FileRef, Generation, TaskInfo
-from lakestate.sinks.staged.pre_commit import StagedObject, StagedRows
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import (
     EpochCheckpointer,
@@ -32,8 +31,8 @@ from lakestate.tables.contract import (
     require_checkpointer,
 )
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
-from lakestate.tables.registry import register_table_type
 from lakestate.tables.runs.parquet import decode_run, encode_run
+from lakestate.tables.staged.pre_commit import StagedObject, StagedRows
 from lakestate.tables.writers import writers
 
 STAGED_ROWS = "staged"
@@ -44,7 +43,6 @@ WRITES_MAX = 2
 """Objects of a subtask that are written at the same time. The subtask waits for the oldest of more."""
 
 
-@register_table_type
 class StagedTable(Table):
     """The rows that a subtask staged in an epoch. Their columns are in the files, and not declared.
 
