@@ -78,6 +78,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer(lambda parts: self._get(parts))
 
+    def do_HEAD(self) -> None:
+        self._answer(lambda parts: self._get(parts))
+
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self._answer(lambda parts: self._post(parts, body))
@@ -101,7 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        if self.command != "HEAD":
+            self.wfile.write(data)
 
     def _get(self, parts: list[str]) -> dict[str, Any]:
         catalog = self.server.catalog
@@ -134,7 +138,11 @@ class _Handler(BaseHTTPRequestHandler):
                     )
                 )
             case ["namespaces", namespace, "tables", name]:
-                return self._commit(CommitTableRequest.model_validate_json(body), (namespace, name))
+                # Spark leaves the name to the address.
+                asked = {"identifier": {"namespace": [namespace], "name": name}, **json.loads(body)}
+                return self._commit(CommitTableRequest.model_validate(asked), (namespace, name))
+            case ["namespaces", _, "tables", _, "metrics"]:
+                return {}
         raise _RefusedError(501, f"no such request: POST {parts}")
 
     def _commit(self, request: CommitTableRequest, name: tuple[str, str]) -> dict[str, Any] | None:

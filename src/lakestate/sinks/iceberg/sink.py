@@ -13,6 +13,7 @@ import pyarrow as pa
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.values import Epoch
+from lakestate.row_kind import RowKind, StreamKind
 from lakestate.sinks.description import describe_sink
 from lakestate.sinks.files.file_log import committed_files
 from lakestate.sinks.files.pre_commit import PreCommit
@@ -23,6 +24,7 @@ from lakestate.sinks.formats.row_schema import without_columns
 from lakestate.sinks.iceberg.catalog import IcebergCatalog, require_pyiceberg
 from lakestate.sinks.iceberg.rows import file_schema
 from lakestate.sinks.iceberg.transforms import PartitionTerm
+from lakestate.sinks.iceberg.upserts.sink import IcebergUpsertSink, stream_of
 from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.sink import EarlierAttempts, Sink, SinkCommitter, SinkContext, SinkWriter
 from lakestate.tables.contract import Table as StateTable
@@ -56,12 +58,15 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
     """Leave the event-time column out: the table need not have it."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Properties of a table that is created."""
+    key: Sequence[str] = ()
+    """Keep one row for each key. Then each epoch is merged when it is committed, and no file stays open."""
     commit_attempts_max: int = 20
     """How often an append, or another call of the catalog, is tried."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "catalog", IcebergCatalog.of(self.catalog))
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
+        object.__setattr__(self, "key", tuple(self.key))
         super().__post_init__()
         ParquetFormat.of(self)
         for term in self.partition_by:
@@ -73,8 +78,32 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
         if self.commit_attempts_max < 1:
             raise InvalidInputError("an append must be tried once", found=self.commit_attempts_max)
 
+        if self.key and (self.roll.visible is not None or self.snapshot_open_files):
+            raise InvalidInputError(
+                "a table with a key has no open files: all rows of an epoch are visible at once",
+                object_name=self.table,
+                found="visible" if self.roll.visible is not None else "snapshot_open_files",
+                action="leave it out",
+            )
+        if len(set(self.key)) < len(self.key):
+            raise InvalidInputError("a key column is named twice", object_name=self.table, found=self.key)
+
     def __repr__(self) -> str:
         return describe_sink(self, "table")
+
+    def for_stream(self, kind: StreamKind, who: str) -> Sink:
+        """The sink for rows of a stream. Without a key, rows are appended, and updates refused."""
+        if self.key:
+            return IcebergUpsertSink(self, stream_of(self.table, self.key, kind, who))
+        if kind.kind is not RowKind.APPEND:
+            raise InvalidInputError(
+                f"{who} cannot take rows that change",
+                found=str(kind),
+                expected="final rows",
+                action=f"pass key={list(kind.key)} to keep one row for each key; or call as_log() first, if "
+                "each of these rows shall count as a row of its own",
+            )
+        return self
 
     def tables(self) -> Sequence[StateTable]:
         """The open files, and what each epoch has to commit."""
@@ -104,13 +133,14 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
                 else f"partition the table by day({event_time}), or roll by interval",
             )
         doubles = [each.column for each in files.facts.fields if pa.types.is_float64(each.source)]
-        if self.roll.visible is not None and doubles:
+        if doubles and (self.key or self.roll.visible is not None):
             raise InvalidInputError(
-                "small files of a table that is partitioned by a double cannot be replaced: pyiceberg would "
-                "round its partitions",
+                "files of a table that is partitioned by a double cannot be replaced: pyiceberg would round "
+                "its partitions",
                 object_name=f"{self.table}, column {doubles[0]}",
-                found=f"Roll(visible={str(self.roll.visible)!r})",
-                action="leave `visible` out and use a shorter interval, or partition by another column",
+                found=f"key={list(self.key)}" if self.key else f"Roll(visible={str(self.roll.visible)!r})",
+                action="partition by another column"
+                + ("" if self.key else ", or leave `visible` out and use a shorter interval"),
             )
         files.file_format.check(files.columns)
 

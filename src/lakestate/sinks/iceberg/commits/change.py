@@ -6,7 +6,7 @@ committed the epoch meanwhile; rows would be in the table twice. So nothing is r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -51,16 +51,7 @@ class TableChange:
 
     def commit(self) -> None:
         """Commit, if the table's main branch is still where it was. Raises what the catalog raises."""
-        metadata = self._table.metadata
-        updates: tuple[TableUpdate, ...] = (SetPropertiesUpdate(updates=self._properties), *self._snapshots())
-        main = metadata.refs.get(MAIN_BRANCH)
-        requirements: tuple[TableRequirement, ...] = (
-            AssertRefSnapshotId.model_validate(
-                {"snapshot-id": None if main is None else main.snapshot_id, "ref": MAIN_BRANCH}
-            ),
-            AssertTableUUID(uuid=metadata.table_uuid),
-        )
-        self._table._do_commit(updates, requirements)
+        commit_updates(self._table, self._properties, self._snapshots())
 
     def discard(self) -> None:
         """Remove the manifests of a change that is known not to have happened."""
@@ -94,6 +85,18 @@ class TableChange:
             snapshot.append_data_file(data_file(file, self._table, self._location))
         updates, _ = snapshot._commit()
         transaction._stage(updates)
+
+
+def commit_updates(table: Table, properties: Mapping[str, str], updates: Iterable[TableUpdate]) -> None:
+    """Commit once, if the table's main branch is still where it was. Raises what the catalog raises."""
+    main = table.metadata.refs.get(MAIN_BRANCH)
+    requirements: tuple[TableRequirement, ...] = (
+        AssertRefSnapshotId.model_validate(
+            {"snapshot-id": None if main is None else main.snapshot_id, "ref": MAIN_BRANCH}
+        ),
+        AssertTableUUID(uuid=table.metadata.table_uuid),
+    )
+    table._do_commit((SetPropertiesUpdate(updates=dict(properties)), *updates), requirements)
 
 
 def _merges_manifests(table: Table) -> bool:

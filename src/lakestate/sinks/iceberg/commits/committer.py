@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
@@ -56,7 +56,13 @@ class IcebergCommitter:
             facts.check_is_table_of(file.format, file.path)
         # Files must be complete before the append: from then on readers open them.
         self._sink.files(table).committer().commit(permit, pre_commits)
-        self._change(table, batch)
+        commit_until_done(
+            self._sink,
+            batch,
+            table,
+            prepare=lambda table: self._prepare_change(table, batch),
+            is_committed=lambda table: self._is_committed(table, batch),
+        )
 
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Remove what failed attempts left behind among the table's data files."""
@@ -67,26 +73,6 @@ class IcebergCommitter:
         decoded = [PreCommit.decode(data) for data in pre_commits]
         if any(each.snapshots or each.dropped for each in decoded):
             self._sink.file_sink().committer().commit(permit, pre_commits)
-
-    def _change(self, table: Table, batch: EpochFiles) -> None:
-        failure: Exception | None = None
-        for attempt in range(self._sink.commit_attempts_max):
-            change = self._prepare_change(table, batch)
-            started_s = time.monotonic()
-            try:
-                change.commit()
-                return
-            except REFUSED as cause:
-                raise refusal_error(self._sink.table, cause) from cause
-            except (CommitFailedException, *UNREACHABLE) as cause:
-                failure = cause
-            wait_after(attempt, started_s)
-            table = self._sink.load_table()
-            if self._is_committed(table, batch):
-                return
-            if isinstance(failure, CommitFailedException):
-                change.discard()
-        raise _append_failure(self._sink.table, batch.epoch, failure) from failure
 
     def _prepare_change(self, table: Table, batch: EpochFiles) -> TableChange:
         facts = TableFacts.of(table)
@@ -107,8 +93,48 @@ class IcebergCommitter:
             files = self._sink.files(table)
             status = CommitStatus.DONE if _any_in_place(files, batch) else CommitStatus.OTHER_FILES
         if status is CommitStatus.OTHER_FILES:
-            raise _other_job_error(self._sink.table, batch, table)
+            raise other_job_error(self._sink.table, batch, table)
         return status is CommitStatus.DONE
+
+
+class PreparedChange(Protocol):
+    """A change of a table as it was loaded."""
+
+    def commit(self) -> None:
+        """Commit once."""
+        ...
+
+    def discard(self) -> None:
+        """Remove what was written for it, if it is known not to have happened."""
+        ...
+
+
+def commit_until_done(
+    sink: IcebergSink,
+    batch: EpochFiles,
+    table: Table,
+    prepare: Callable[[Table], PreparedChange],
+    is_committed: Callable[[Table], bool],
+) -> None:
+    """Commit an epoch to a table that does not hold it. After each failure, the table is read again."""
+    failure: Exception | None = None
+    for attempt in range(sink.commit_attempts_max):
+        change = prepare(table)
+        started_s = time.monotonic()
+        try:
+            change.commit()
+            return
+        except REFUSED as cause:
+            raise refusal_error(sink.table, cause) from cause
+        except (CommitFailedException, *UNREACHABLE) as cause:
+            failure = cause
+        wait_after(attempt, started_s)
+        table = sink.load_table()
+        if is_committed(table):
+            return
+        if isinstance(failure, CommitFailedException):
+            change.discard()
+    raise _commit_failure(sink.table, batch.epoch, failure) from failure
 
 
 def _any_in_place(files: FileSink, batch: EpochFiles) -> bool:
@@ -122,7 +148,8 @@ def _any_in_place(files: FileSink, batch: EpochFiles) -> bool:
     return False
 
 
-def _other_job_error(table_name: str, batch: EpochFiles, table: Table) -> IncompatibleStateError:
+def other_job_error(table_name: str, batch: EpochFiles, table: Table) -> IncompatibleStateError:
+    """The error for a table that holds another epoch of this number."""
     return IncompatibleStateError(
         f"the table holds epochs of an earlier job with the id {batch.job_id}",
         object_name=f"{table_name}, property {batch.property_name}",
@@ -133,7 +160,7 @@ def _other_job_error(table_name: str, batch: EpochFiles, table: Table) -> Incomp
     )
 
 
-def _append_failure(
+def _commit_failure(
     table_name: str, epoch: Epoch, cause: Exception | None
 ) -> ConflictError | OutcomeUnknownError:
     kind = ConflictError if isinstance(cause, CommitFailedException) else OutcomeUnknownError

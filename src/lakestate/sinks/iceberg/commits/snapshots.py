@@ -45,6 +45,8 @@ class ReplaceSnapshot(_SnapshotProducer["ReplaceSnapshot"]):
     """Adds files and takes away those at `removed`. Manifests that hold none of these stay as they are."""
 
     removed: set[str]
+    shown_operation: Operation = Operation.REPLACE
+    """What the summary says; to replace files is to change no rows."""
 
     def _manifests(self) -> list[ManifestFile]:
         return [*_write_manifests(self), *self._existing_manifests()]
@@ -76,7 +78,7 @@ class ReplaceSnapshot(_SnapshotProducer["ReplaceSnapshot"]):
         except OverflowError:
             summary = _summary_without_partitions(self, snapshot_properties)
         # pyiceberg counts files only for operations that it makes itself.
-        return Summary(operation=Operation.REPLACE, **summary.additional_properties)
+        return Summary(operation=self.shown_operation, **summary.additional_properties)
 
     def _parent_manifests(self) -> list[ManifestFile]:
         parent = self._parent_snapshot_id
