@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from lakestate.coordinator.commit import require_committers
 from lakestate.coordinator.engine.logs import read_logs
 from lakestate.coordinator.job_clock import JobClock
@@ -23,6 +20,7 @@ from lakestate.operators.operator import has_on_commit
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.values import Epoch
 from lakestate.spark.checkpoint.offsets import files_to_rebuild
+from lakestate.spark.execution.code_check import check_code
 from lakestate.spark.execution.compile import compile_pipeline
 from lakestate.spark.execution.source_paths import SourcePaths
 from lakestate.spark.graph.checks import (
@@ -38,9 +36,7 @@ from lakestate.spark.graph.dropped import Dropped, resolve_dropped
 from lakestate.spark.graph.nodes import ApplyNode, Graph
 from lakestate.spark.graph.problems import report_problems
 from lakestate.spark.graph.schemas import Schemas
-from lakestate.spark.session import check_session, check_speculation, use_settings
-from lakestate.spark.tasks.stage_task import LOADED, LoadTask
-from lakestate.spark.tasks.task_errors import error_from_spark
+from lakestate.spark.session import check_session, check_speculation
 from lakestate.tables.dry_run import NOT_DECLARED, DryRunProblem, DryRunReport, dry_run
 
 
@@ -235,12 +231,7 @@ def _table_problem(step: str, problem: DryRunProblem) -> IncompatibleStateError:
 def _try_code(
     graph: Graph, schemas: Schemas, parallelism: int, backend: ParquetBackend, dropped: Dropped
 ) -> None:
-    """Send the code of all stages to a worker, which loads it."""
+    """Send the code of all stages to workers, which load it."""
     pipeline = compile_pipeline(graph, schemas, parallelism, backend, dropped.tables)
     check_speculation(schemas.session, pipeline)
-    task = LoadTask(tuple(stage.code for stage in pipeline.stages))
-    with use_settings(schemas.session):
-        try:
-            schemas.session.range(1).mapInArrow(task, f"{LOADED} bigint").collect()
-        except (PySparkException, Py4JError) as failure:
-            raise error_from_spark(failure, "load the code on a worker") from failure
+    check_code(schemas.session, pipeline)

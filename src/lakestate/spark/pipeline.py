@@ -31,6 +31,7 @@ from lakestate.sinks.output_owner import OutputClaim
 from lakestate.sinks.sink import Sink
 from lakestate.spark.checkpoint.directory import SparkDirectory
 from lakestate.spark.dry_run import PipelineDryRun, dry_run_pipeline
+from lakestate.spark.execution.code_check import check_code
 from lakestate.spark.execution.compactor import SparkCompactor
 from lakestate.spark.execution.compile import CompiledPipeline, compile_pipeline
 from lakestate.spark.execution.work import SparkWork
@@ -198,6 +199,7 @@ class Pipeline:
         dropped = self._check_stored(stored, drop)
         pipeline = compile_pipeline(self._graph, schemas, self._parallelism, self._backend, dropped.tables)
         check_speculation(session, pipeline)
+        check_code(session, pipeline)
         claim = OutputClaim.TAKE_OVER if take_over_output else OutputClaim.OWN
         if stored is not None and not take_over_output:
             self._output_claim(OutputClaim.LOOK)(stored.state_id)
@@ -219,7 +221,8 @@ class Pipeline:
         """Check what `start` with these arguments would check, and every migration, and tell all problems.
 
         Nothing is claimed, written or created, and a driver that runs the job is not disturbed. Data files
-        of older state versions are read and migrated in this process, and one Spark task loads the code.
+        of older state versions are read and migrated in this process, and a Spark job lets workers load the
+        code.
         """
         return dry_run_pipeline(
             self._graph,

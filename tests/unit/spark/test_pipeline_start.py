@@ -24,7 +24,7 @@ class Unreachable(ls.ParquetSink):
 def test_a_sink_that_cannot_commit_leaves_no_folder_of_spark_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("check_session", "check_types", "check_speculation", "Schemas"):
+    for name in ("check_session", "check_types", "check_speculation", "check_code", "Schemas"):
         monkeypatch.setattr(pipelines, name, lambda *args: None)
     ready = SimpleNamespace(steps={"out": 1}, schemas=None)
     monkeypatch.setattr(pipelines, "compile_pipeline", lambda *args: ready)

@@ -7,7 +7,7 @@ step. Its last row holds the report and nothing else.
 from __future__ import annotations
 
 import gc
-import re
+import platform
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,14 +20,10 @@ from lakestate.coordinator.epoch_plan import EpochPlan
 from lakestate.errors import InvalidInputError
 from lakestate.job.state_backend import StateBackend
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
-from lakestate.spark.tasks.task_errors import missing_module_error, record_errors
+from lakestate.spark.tasks.task_errors import loading_error, record_errors
 
 REPORT = "__report"
-LOADED = "loaded"
 STAGES_KEPT = 16
-
-_OTHER_MODULE = re.compile(r"Can't get attribute '.*' on <module '([^']+)'")
-"""What Python says if a worker imports another version of a module, without the class."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +64,10 @@ class StageCode:
     def _unpickle(self) -> tuple[StagePlan, StateBackend]:
         try:
             stage, backend = cloudpickle.loads(self.data)
-        except ModuleNotFoundError as cause:
-            raise missing_module_error(cause.name or "?", str(cause)) from cause
-        except AttributeError as cause:
-            module = _OTHER_MODULE.search(str(cause))
-            if module is None:
-                raise
-            raise missing_module_error(module[1], str(cause)) from cause
+        except (ImportError, AttributeError) as cause:
+            found = f"{type(cause).__name__}: {cause}"
+            module = cause.name if isinstance(cause, ImportError) else None
+            raise loading_error(found, platform.node(), module) from cause
         return stage, backend
 
 
@@ -134,19 +127,6 @@ class StageTask:
         fields = output_fields(self.exports)
         arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in fields]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-@dataclass(frozen=True)
-class LoadTask:
-    """Loads the code of stages in a worker, and does nothing with it."""
-
-    codes: tuple[StageCode, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Load the code once for each batch."""
-        with record_errors():
-            for _ in batches:
-                yield pa.record_batch({LOADED: pa.array([len([code.load() for code in self.codes])])})
 
 
 def output_fields(exports: Sequence[Export]) -> list[pa.Field]:

@@ -19,6 +19,11 @@ from lakestate.spark.spark_reason import spark_reason
 
 _MARK = "lakestate-error: "
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+_OTHER_MODULE = re.compile(r"Can't get attribute '.*' on <module '([^']+)'")
+"""What Python says if a worker imports another version of a module, without the class."""
+_INSTALLED = frozenset({"lakestate", "msgspec", "numpy", "obstore", "pandas", "pyarrow", "xxhash"})
+"""Packages that are too large to be shipped with a job, or not made of Python alone."""
+_LOST_ON = re.compile(r"Lost task .*?\((\S+) executor [^)]*\)")
 
 _KINDS: dict[str, type[LakestateError]] = {
     kind.code: kind
@@ -68,9 +73,9 @@ def error_from_spark(failure: Exception, what: str = "run the epoch") -> Lakesta
     record = _last_record(text) if isinstance(failure, PythonException) else None
     if record is None:
         reason = spark_reason(failure)
-        missing = _MISSING_MODULE.match(reason)
-        if missing is not None:
-            return missing_module_error(missing[1], reason)
+        if _MISSING_MODULE.match(reason):
+            lost = _LOST_ON.search(text)
+            return loading_error(reason, "an executor" if lost is None else lost[1])
         return OperatorError(f"Spark could not {what}", found=reason)
     error = _KINDS.get(record.code, OperatorError)(
         record.summary,
@@ -83,19 +88,31 @@ def error_from_spark(failure: Exception, what: str = "run the epoch") -> Lakesta
     return error
 
 
-def missing_module_error(module: str, found: str) -> InvalidInputError:
-    """The error for code that a worker cannot load: it lacks a module, or has another version of it."""
+def loading_error(found: str, worker: str, module: str | None = None) -> InvalidInputError:
+    """The error for code that a worker cannot load: it lacks a module, or has another version of it.
+
+    >>> print(loading_error("ModuleNotFoundError: No module named 'shop'", "10.0.0.3").object_name)
+    module shop
+    """
+    named = _MISSING_MODULE.match(found) or _OTHER_MODULE.search(found)
+    module = module if named is None else named[1]
+    if module is None:
+        return InvalidInputError(
+            "Python workers cannot load the code of the pipeline",
+            found=f"{found}, on {worker}",
+            action="give the workers the same versions of Python and of all packages as the driver",
+        )
     package = module.partition(".")[0]
     ways = (
         "install it there, with the same version as on the driver (PYSPARK_PYTHON says which Python that is)"
-        if package == "lakestate"
-        else "pass it with spark-submit --py-files or spark.addArtifacts(…, pyfile=True), install it there, "
+        if package in _INSTALLED
+        else "pass it with spark-submit --py-files or spark.sparkContext.addPyFile(…), install it there, "
         f"or ship it by value with pyspark.cloudpickle.register_pickle_by_value({package})"
     )
     return InvalidInputError(
         "Python workers cannot load the code of the pipeline",
         object_name=f"module {module}",
-        found=found,
+        found=f"{found}, on {worker}",
         expected="a module that workers can import, as the driver can",
         action=ways,
     )

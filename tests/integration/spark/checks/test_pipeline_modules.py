@@ -65,9 +65,10 @@ def test_a_module_that_only_the_driver_has_is_named_and_can_be_shipped(
         ls.InvalidInputError, match=rf"cannot load the code of the pipeline: module {module.__name__};"
     ):
         check_runs(spark, tmp_path, module.Totals())
+    assert not (tmp_path / "checkpoints").exists(), "it was claimed, although it cannot run"
     [problem] = draw(spark, tmp_path, module.Totals())[1].dry_run().problems
     assert problem.object_name == f"module {module.__name__}"
-    spark.addArtifacts(str(module.__file__), pyfile=True)
+    spark.sparkContext.addPyFile(str(module.__file__))
     check_runs(spark, tmp_path, module.Totals())
 
 
