@@ -73,12 +73,17 @@ soak: setup ## Run the long tests, each SOAK_MINUTES=10; SEEDS=1,2 repeats seeds
 	  *) $(BIN)/python -m lakestate.testing.simulation soak --seeds $(SEEDS) $(ARGS) ;; \
 	esac
 
+# Not part of CI: it takes minutes for each version.
+.PHONY: matrix
+matrix: setup ## Run pipelines on every supported version of Spark; ONLY="3.5 4.0" chooses some
+	@scripts/matrix $(ONLY)
+
 .PHONY: proto
 proto: setup ## Regenerate the Protobuf classes and stubs from proto/
 	@$(BIN)/python scripts/generate-proto
 
 .PHONY: clean
 clean: ## Remove .venv, caches and built files
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .venv-matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@rm -rf dist build spark-warehouse metastore_db derby.log benchmarks/results
 	@find src tests benchmarks examples scripts -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

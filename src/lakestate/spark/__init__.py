@@ -5,6 +5,7 @@
     execution/                        one epoch as Spark jobs, on the driver
     tasks/                            what runs inside Spark's tasks
     checkpoint/                       Spark's own checkpoint directory
+    versions/                         every difference between versions of Spark
     data_source/                      the sink of `df.writeStream.format("lakestate")`
     dry_run.py                        what would keep a pipeline from starting
     spark_reason.py                   the reason in what Spark reports

@@ -11,11 +11,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-
 from lakestate.config import duration_us
 from lakestate.errors import InvalidInputError
+from lakestate.spark.versions.data_sources import (
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    require_read_limits,
+)
 from lakestate.tables.arrow.schema import columns_of
 from lakestate.testing.auctions import EVENT_US, AuctionHouse, AuctionKind
 
@@ -122,6 +128,7 @@ class AuctionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, read: AuctionRead) -> None:
+        require_read_limits('format("lakestate-auctions")', 'read another stream, such as format("rate")')
         self._read = read
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802

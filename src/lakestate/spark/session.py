@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakestate.errors import InvalidInputError
 from lakestate.spark.execution.compile import CompiledPipeline
+from lakestate.spark.versions.supported import check_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +17,8 @@ SESSION_SETTINGS = {
     # Our plans leave nothing to adapt, and adaptive planning costs time in every epoch.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+    # Otherwise Spark shuffles rows again before it groups those of a subtask by key, and undoes the routing.
+    "spark.sql.requireAllClusterKeysForDistribution": "false",
     # A simplified traceback leaves out the frames of the operator's own code.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
 }
@@ -26,7 +29,7 @@ _SHUFFLE_PARTITIONS_DEFAULT = "200"
 
 
 def check_session(session: SparkSession) -> None:
-    """Refuse Spark Connect, which would run the driver protocol in another process."""
+    """Refuse Spark Connect, which would run the driver protocol in another process, and other versions."""
     if type(session).__module__.startswith("pyspark.sql.connect"):
         raise InvalidInputError(
             "a pipeline does not run on Spark Connect",
@@ -35,6 +38,7 @@ def check_session(session: SparkSession) -> None:
             action="create it with SparkSession.builder.master(…), or run the program with spark-submit: "
             "Connect would run epochs, and publish them, in a process of the server",
         )
+    check_version(session.version)
 
 
 def check_speculation(session: SparkSession, pipeline: CompiledPipeline) -> None:

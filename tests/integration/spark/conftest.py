@@ -7,13 +7,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from tests.support.repository import ROOT
 from tests.support.spark.pipeline_process import QUICK_SPARK, TEST_PYTHON_DAEMON, TEST_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+if not hasattr(DataFrame, "toArrow"):
+    # Spark 3.5 has it under another name.
+    DataFrame.toArrow = lambda frame: pa.Table.from_batches(frame._collect_as_arrow())
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 import xxhash
-from tests.support.spark.counting_source import CountingSource
 from tests.support.spark.pipelines import events, read_output, read_stream, write_input
 
 import lakestate as ls
@@ -35,14 +34,20 @@ def test_sources_continue_exactly_after_sparks_checkpoint_directory_is_gone(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     backend = ls.ParquetBackend(f"file://{tmp_path}/checkpoints", cache_dir=tmp_path / "cache")
-    spark.dataSource.register(CountingSource)
+    # Spark 3.5 has no sources in Python.
+    has_counting_source = hasattr(spark, "dataSource")
+    if has_counting_source:
+        from tests.support.spark.counting_source import CountingSource
+
+        spark.dataSource.register(CountingSource)
 
     def run_until(count: int, parallelism: int) -> None:
         pipeline = ls.Pipeline("mixed", backend, parallelism=parallelism)
         rate = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
-        counted = spark.readStream.format("counting").option("last", 12).load()
-        files = read_stream(spark, tmp_path / "in")
-        for name, frame in (("rate", rate), ("counted", counted), ("files", files)):
+        frames = {"rate": rate, "files": read_stream(spark, tmp_path / "in")}
+        if has_counting_source:
+            frames["counted"] = spark.readStream.format("counting").option("last", 12).load()
+        for name, frame in frames.items():
             source = pipeline.source(frame, name=name)
             source.sink(name, ParquetSink(f"file://{tmp_path}/{name}"))
         query = pipeline.start(spark_checkpoint=tmp_path / "spark")
@@ -60,16 +65,17 @@ def test_sources_continue_exactly_after_sparks_checkpoint_directory_is_gone(
     write_input(tmp_path / "in", 2, rows[2])
     first = backend.load_checkpoint_metadata("mixed")
     run_until(int(first.epoch) + 3, 3)
-    counted = sorted(row["n"] for row in read_output(tmp_path / "counted"))
-    assert counted == list(range(12))
     numbers = sorted(row["value"] for row in read_output(tmp_path / "rate"))
     assert numbers == list(range(len(numbers)))
     assert numbers
     found = sorted(read_output(tmp_path / "files"), key=str)
     assert found == sorted(pa.concat_tables(rows).to_pylist(), key=str)
     manifest = backend.load_checkpoint_metadata("mixed")
-    assert [source.source for source in manifest.sources] == ["rate", "counted", "files"]
-    assert json.loads(manifest.sources[1].offsets) == {"next": 12}
+    if has_counting_source:
+        counted = sorted(row["n"] for row in read_output(tmp_path / "counted"))
+        assert counted == list(range(12))
+        assert json.loads(manifest.sources[2].offsets) == {"next": 12}
+    assert [source.source for source in manifest.sources][:2] == ["rate", "files"]
 
 
 class Job:

@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakestate.config import StoreConfig
+
+pytestmark = pytest.mark.skipif(
+    find_spec("pyspark.sql.datasource") is None, reason="Spark 3.5 has no data sources in Python"
+)
 
 DDL = "n bigint, country string, price decimal(10,2), tags array<string>, ts timestamp"
 SCHEMA = pa.schema(

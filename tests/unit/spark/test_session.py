@@ -13,7 +13,7 @@ from lakestate.spark.session import check_session, check_speculation
 
 def session(**settings: str) -> Any:
     named = {name.replace("_", "."): value for name, value in settings.items()}
-    return SimpleNamespace(conf=SimpleNamespace(get=named.get))
+    return SimpleNamespace(conf=SimpleNamespace(get=named.get), version="4.3.0")
 
 
 def pipeline(*exports: tuple[str, ...]) -> Any:

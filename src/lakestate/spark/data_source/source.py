@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.key_ranges import require_parallelism
@@ -33,6 +32,11 @@ from lakestate.spark.data_source.reading.plan import spark_columns
 from lakestate.spark.data_source.reading.reader import schema_of
 from lakestate.spark.graph.partition_shuffle import shuffle_expressions
 from lakestate.spark.graph.schemas import spark_ddl
+from lakestate.spark.versions.data_sources import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from lakestate.tables.arrow.schema import arrow_fields, columns_of
 
 if TYPE_CHECKING:

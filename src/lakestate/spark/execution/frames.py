@@ -16,7 +16,6 @@ from pyspark.sql.types import StructField, StructType
 
 from lakestate.coordinator.epoch_plan import EpochPlan
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.key_ranges import subtask_sql
 from lakestate.protocol.watermarks import EVENT_TIME_MAX_US, EVENT_TIME_MIN_US
 from lakestate.spark.execution.compile import CompiledPipeline, CompiledStage, source_column
 from lakestate.spark.execution.initial_state import route_initial_state
@@ -35,8 +34,9 @@ from lakestate.spark.graph.nodes import (
     ancestors_of,
 )
 from lakestate.spark.graph.partition_shuffle import micros_sql
-from lakestate.spark.graph.schemas import SUBTASK, add_key_columns, spark_ddl
+from lakestate.spark.graph.schemas import PLACE, add_key_columns, spark_ddl
 from lakestate.spark.tasks.stage_task import REPORT, StageTask
+from lakestate.spark.versions.placement import repartition_by_place, subtask_place_sql
 from lakestate.tables.arrow.schema import columns_of
 
 if TYPE_CHECKING:
@@ -229,22 +229,22 @@ class EpochFrames:
         origin, parallelism = stage.stage.origin, self._pipeline.parallelism
         match origin:
             case KeyByNode():
-                subtask = F.expr(self._subtask_sql(origin))
-                return self._select_needed(stage, self._rows_of(origin)).repartitionById(parallelism, subtask)
+                rows = self._select_needed(stage, self._rows_of(origin))
+                return repartition_by_place(rows, parallelism, F.expr(self._place_sql(origin)))
             case CombineNode():
-                subtask = F.expr(self._subtask_sql(origin.parent))
-                rows = self._rows_of(origin.parent).withColumn(SUBTASK, subtask)
+                place = F.col(PLACE)
+                rows = self._rows_of(origin.parent).withColumn(PLACE, F.expr(self._place_sql(origin.parent)))
                 if stage.stage.name in self._combined_first:
-                    rows = origin.function(rows, SUBTASK).repartitionById(parallelism, F.col(SUBTASK))
+                    rows = repartition_by_place(origin.function(rows, PLACE), parallelism, place)
                 else:
-                    rows = origin.function(rows.repartitionById(parallelism, F.col(SUBTASK)), SUBTASK)
-                return rows.drop(SUBTASK)
+                    rows = origin.function(repartition_by_place(rows, parallelism, place), PLACE)
+                return rows.drop(PLACE)
             case ShuffleNode():
-                together = F.expr(subtask_sql(f"xxhash64({', '.join(origin.expressions)})", parallelism))
-                return self._rows_of(origin).repartitionById(parallelism, together)
+                together = F.expr(subtask_place_sql(origin.expressions, parallelism))
+                return repartition_by_place(self._rows_of(origin), parallelism, together)
             case ConnectNode():
                 both = self._side(origin, origin.left).unionAll(self._side(origin, origin.right))
-                return both.repartitionById(parallelism, F.col(SUBTASK)).select("left", "right")
+                return repartition_by_place(both, parallelism, F.col(PLACE)).select("left", "right")
             case _:
                 return self._spread(self._rows_of(origin))
 
@@ -256,8 +256,8 @@ class EpochFrames:
         parallelism = self._pipeline.parallelism
         if any(_has_no_hash(field.dataType.simpleString()) for field in frame.schema.fields):
             return frame.repartition(parallelism)
-        names = ", ".join(map(quote_name, frame.columns))
-        return frame.repartitionById(parallelism, F.expr(subtask_sql(f"xxhash64({names})", parallelism)))
+        place = subtask_place_sql(map(quote_name, frame.columns), parallelism)
+        return repartition_by_place(frame, parallelism, F.expr(place))
 
     def _side(self, connected: ConnectNode, side: KeyByNode) -> DataFrame:
         schemas = self._pipeline.schemas
@@ -265,11 +265,12 @@ class EpochFrames:
             (F.struct("*") if node is side else F.lit(None).cast(schemas.of(node))).alias(name)
             for name, node in (("left", connected.left), ("right", connected.right))
         ]
-        return self._rows_of(side).select(F.expr(self._subtask_sql(side)).alias(SUBTASK), *columns)
+        return self._rows_of(side).select(F.expr(self._place_sql(side)).alias(PLACE), *columns)
 
-    def _subtask_sql(self, node: KeyByNode) -> str:
-        names = ", ".join(map(quote_name, self._pipeline.schemas.key(node)))
-        return subtask_sql(f"xxhash64({names})", self._pipeline.parallelism)
+    def _place_sql(self, node: KeyByNode) -> str:
+        return subtask_place_sql(
+            map(quote_name, self._pipeline.schemas.key(node)), self._pipeline.parallelism
+        )
 
     def _select_needed(self, stage: CompiledStage, frame: DataFrame) -> DataFrame:
         """Select the columns that the stage's first steps declare, if all of them declare their input."""

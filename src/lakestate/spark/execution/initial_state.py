@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from lakestate.protocol.key_ranges import subtask_sql
 from lakestate.runtime.initial_state import initial_input
 from lakestate.spark.graph.column_names import quote_name
 from lakestate.spark.graph.nodes import ApplyNode
-from lakestate.spark.graph.schemas import SUBTASK
+from lakestate.spark.graph.schemas import PLACE
 from lakestate.spark.graph.stages import Stage
+from lakestate.spark.versions.placement import repartition_by_place, subtask_place_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,13 +37,12 @@ def route_initial_state(stage: Stage, parallelism: int) -> DataFrame | None:
             ).alias(other)
             for other, (rows, _) in filled.items()
         ]
-        routed_by = ", ".join(map(quote_name, table.config.routing_columns))
-        subtask = F.expr(subtask_sql(f"xxhash64({routed_by})", parallelism)).alias(SUBTASK)
-        frames.append(frame.select(subtask, *columns))
+        place = subtask_place_sql(map(quote_name, table.config.routing_columns), parallelism)
+        frames.append(frame.select(F.expr(place).alias(PLACE), *columns))
     if not frames:
         return None
     together = reduce(lambda one, other: one.unionAll(other), frames)
-    return together.repartitionById(parallelism, F.col(SUBTASK)).drop(SUBTASK)
+    return repartition_by_place(together, parallelism, F.col(PLACE)).drop(PLACE)
 
 
 def _columns(frame: DataFrame, table: Table) -> DataFrame:

@@ -5,7 +5,7 @@ Transforms are applied to an empty DataFrame, which Spark analyses without runni
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -46,8 +46,8 @@ from lakestate.tables.arrow.schema import arrow_fields, columns_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SUBTASK = "__subtask"
-"""The column that holds the subtask of routed rows."""
+PLACE = "__place"
+"""The column that says to which subtask a row is routed."""
 
 
 class Schemas:
@@ -148,17 +148,16 @@ class Schemas:
 
     def _combined_schema(self, node: CombineNode) -> StructType:
         self._keys[id(node)] = self.key(node.parent)
-        frame = self.empty_frame(node.parent).withColumn(SUBTASK, F.lit(0))
-        return node.function(frame, SUBTASK).drop(SUBTASK).schema
+        frame = self.empty_frame(node.parent).withColumn(PLACE, F.lit(0))
+        return node.function(frame, PLACE).drop(PLACE).schema
 
     def _output_schema(self, node: ApplyNode) -> StructType:
         columns = node.operator.output_columns
         self._keys[id(node)] = self._keys.get(id(node.parent), ())
         if not columns:
             return StructType()
-        return cast(
-            "StructType", StructType.fromDDL(", ".join(f"{quote_name(c.name)} {c.type}" for c in columns))
-        )
+        ddl = ", ".join(f"{quote_name(column.name)} {column.type}" for column in columns)
+        return self.session.createDataFrame([], ddl).schema
 
 
 def add_key_columns(frame: DataFrame, node: KeyByNode) -> tuple[DataFrame, tuple[str, ...]]:

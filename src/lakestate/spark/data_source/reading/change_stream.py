@@ -9,12 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadLimit,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
 
 from lakestate.spark.data_source.reading.options import ReadOptions
 from lakestate.spark.data_source.reading.plan import (
@@ -24,6 +18,14 @@ from lakestate.spark.data_source.reading.plan import (
     plan_changes_between,
 )
 from lakestate.spark.data_source.reading.reader_tag import ReaderTags
+from lakestate.spark.versions.data_sources import (
+    DataSourceStreamReader,
+    InputPartition,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+    require_read_limits,
+)
 
 _OFFSET = "epoch"
 
@@ -32,6 +34,10 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans epochs on the driver, and compares them in tasks."""
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        require_read_limits(
+            'readStream.format("lakestate")',
+            'read the changes with spark.read.format("lakestate"), or with ls.open(…)',
+        )
         self._options = options
         self._schema = schema
         self._job = checkpoint_of(options).job(options.table_names()[0])

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from lakestate.errors import NotFoundError
 from lakestate.inspection import Checkpoint, StateChanges, TableHistory
@@ -20,6 +19,7 @@ from lakestate.inspection.row_source import RowSource
 from lakestate.inspection.splitting import split_changes, split_table
 from lakestate.protocol.values import Epoch
 from lakestate.spark.data_source.reading.options import ReadOptions
+from lakestate.spark.versions.data_sources import InputPartition
 from lakestate.tables.arrow.schema import columns_of
 
 EPOCH = "_epoch"

@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    In,
-    InputPartition,
-    IsNull,
-)
 
 from lakestate.errors import InvalidInputError
 from lakestate.inspection.row_filter import parse_where
@@ -28,6 +19,10 @@ from lakestate.spark.data_source.reading.plan import (
     plan_rows,
     row_schema,
 )
+from lakestate.spark.versions.data_sources import DataSourceReader, InputPartition, allowed_values
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 
 def schema_of(options: ReadOptions) -> pa.Schema:
@@ -72,7 +67,7 @@ class FilteringStateReader(StateReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Take note of what helps."""
         for each in filters:
-            wanted = _values_of(each)
+            wanted = allowed_values(each)
             if wanted is not None and self._is_usable(*wanted):
                 self._where.setdefault(*wanted)
         return filters
@@ -86,15 +81,3 @@ class FilteringStateReader(StateReader):
         except InvalidInputError:
             return False
         return True
-
-
-def _values_of(condition: Filter) -> tuple[str, list[Any]] | None:
-    """The column of a condition and the values that it allows, if it is so simple."""
-    match condition:
-        case EqualTo((column,), value) | EqualNullSafe((column,), value):
-            return column, [value]
-        case In((column,), values):
-            return column, list(values)
-        case IsNull((column,)):
-            return column, [None]
-    return None
