@@ -24,6 +24,10 @@ SESSION_SETTINGS = {
 }
 """For the query's session, which is a clone: the user's session keeps its own."""
 
+_EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
+_REPARTITION_RULE = "org.apache.spark.sql.catalyst.optimizer.OptimizeRepartition"
+"""Makes one partition of rows that are all routed to the same subtask, such as those of a constant key.
+Partition 0 would then hold rows of another subtask, and the others would not run."""
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _SHUFFLE_PARTITIONS_DEFAULT = "200"
 
@@ -73,7 +77,7 @@ def apply_settings(session: SparkSession, parallelism: int) -> None:
     Where Spark shuffles by itself, it then makes as many partitions as there are subtasks, unless you have
     told it a number: its default is made for large batches.
     """
-    _set_all(session, SESSION_SETTINGS)
+    _set_all(session, _settings(session))
     if session.conf.get(_SHUFFLE_PARTITIONS) == _SHUFFLE_PARTITIONS_DEFAULT:
         session.conf.set(_SHUFFLE_PARTITIONS, str(parallelism))
 
@@ -81,14 +85,28 @@ def apply_settings(session: SparkSession, parallelism: int) -> None:
 @contextmanager
 def use_settings(session: SparkSession) -> Iterator[None]:
     """Apply `SESSION_SETTINGS` for the last epoch. If no batch ran before it, its session is the user's."""
-    before = {name: str(session.conf.get(name)) for name in SESSION_SETTINGS}
-    _set_all(session, SESSION_SETTINGS)
+    settings = _settings(session)
+    before = {name: session.conf.get(name, None) for name in settings}
+    _set_all(session, settings)
     try:
         yield
     finally:
         _set_all(session, before)
 
 
-def _set_all(session: SparkSession, settings: Mapping[str, str]) -> None:
+def _settings(session: SparkSession) -> dict[str, str]:
+    """`SESSION_SETTINGS`, and the rule of Spark's optimiser that must not see a routing.
+
+    Rules that you have excluded stay excluded.
+    """
+    excluded = (session.conf.get(_EXCLUDED_RULES, None) or "").split(",")
+    rules = dict.fromkeys(rule for rule in (*map(str.strip, excluded), _REPARTITION_RULE) if rule)
+    return {**SESSION_SETTINGS, _EXCLUDED_RULES: ",".join(rules)}
+
+
+def _set_all(session: SparkSession, settings: Mapping[str, str | None]) -> None:
     for name, value in settings.items():
-        session.conf.set(name, value)
+        if value is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, value)

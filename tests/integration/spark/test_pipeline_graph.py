@@ -54,6 +54,13 @@ class Changes(ls.Operator):
         yield rows
 
 
+class CountedBuckets(Changes):
+    """The same, of buckets with names."""
+
+    output = "bucket string, n bigint"
+    counts = ls.KeyedTable(key="bucket string", value="n bigint")
+
+
 class Named(ls.TwoInputOperator):
     """Joins events with the last known name of their user."""
 
@@ -86,6 +93,23 @@ def with_owner(frame: DataFrame) -> DataFrame:
 
 
 class TestShapes:
+    def test_all_rows_of_a_constant_key_are_routed_to_one_subtask(
+        self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
+    ) -> None:
+        write_input(tmp_path / "in", 0, events(0, 30))
+        pipeline = ls.Pipeline("constant", backend, parallelism=3)
+        rows = pipeline.source(read_stream(spark, tmp_path / "in"))
+        rows.key_by("1 AS one").aggregate("all", n=ls.count()).as_log().sink(
+            "out", ParquetSink(f"file://{tmp_path}/out")
+        )
+        rows.transform(lambda frame: frame.selectExpr("'x' AS bucket", "7 AS n")).key_by("bucket").apply(
+            "buckets", CountedBuckets()
+        )
+        run_available(pipeline, drain=True)
+        assert read_output(tmp_path / "out") == [{"one": 1, "n": 30}]
+        counts = ls.read_state(backend.url, "constant", "buckets", "counts")
+        assert counts.to_pylist() == [{"bucket": "x", "n": 30}]
+
     def test_stages_branches_and_sinks_agree_with_spark_sql(
         self, spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
     ) -> None:

@@ -233,7 +233,10 @@ class EpochFrames:
                 return repartition_by_place(rows, parallelism, F.expr(self._place_sql(origin)))
             case CombineNode():
                 place = F.col(PLACE)
-                rows = self._rows_of(origin.parent).withColumn(PLACE, F.expr(self._place_sql(origin.parent)))
+                # Never a constant, even if the key is: Spark would not group by it, but gather all rows in
+                # one partition to combine them.
+                own = F.expr(f"{self._place_sql(origin.parent)} | (spark_partition_id() & 0)")
+                rows = self._rows_of(origin.parent).withColumn(PLACE, own)
                 if stage.stage.name in self._combined_first:
                     rows = repartition_by_place(origin.function(rows, PLACE), parallelism, place)
                 else:
