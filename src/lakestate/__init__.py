@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         open,  # noqa: A004
         read_state,
     )
+    from lakestate.inspection.exports import Export
     from lakestate.observability.file_events import FileEvent, FileEventKind
     from lakestate.observability.listeners import FileListener
     from lakestate.observability.progress import EpochListener, EpochProgress
@@ -131,6 +132,7 @@ _MODULES = {
     "EpochListener": "lakestate.observability.progress",
     "EpochProgress": "lakestate.observability.progress",
     "EpochState": "lakestate.inspection",
+    "Export": "lakestate.inspection.exports",
     "FencedError": "lakestate.errors",
     "FileEvent": "lakestate.observability.file_events",
     "FileEventKind": "lakestate.observability.file_events",
@@ -253,6 +255,7 @@ __all__ = [
     "EpochListener",
     "EpochProgress",
     "EpochState",
+    "Export",
     "FencedError",
     "FileEvent",
     "FileEventKind",

@@ -26,7 +26,7 @@ from lakestate.coordinator.newest_metadata import NewestMetadata
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch, require_published
 from lakestate.coordinator.recover import recover_job, refuse_finished
-from lakestate.coordinator.upkeep import CleanUp, Compactor, TakeOver, Upkeep
+from lakestate.coordinator.upkeep import CleanUp, Compactor, Exporter, TakeOver, Upkeep
 from lakestate.errors import (
     ConflictError,
     CorruptionError,
@@ -117,6 +117,7 @@ class JobDriver:
         claim_output: Callable[[str], None] = lambda state_id: None,
         take_over: TakeOver = lambda found: None,
         tell_files: TellFileEvents = lambda events: None,
+        exporter: Exporter | None = None,
         upkeep_executor: Executor | None = None,
     ) -> None:
         self._backend = backend
@@ -133,7 +134,7 @@ class JobDriver:
         )
         self._started_us = self.now_ms() * 1000
         self._compactor = compactor or local_compactor(backend, self._settings.compaction)
-        self._clean_up = clean_up
+        self._clean_up, self._exporter = clean_up, exporter
         self._claim_output = claim_output
         self._take_over = take_over
         self._tell_listeners = tell_files
@@ -177,6 +178,7 @@ class JobDriver:
             compaction=self._settings.compaction,
             compactor=self._compactor,
             clean_up=self._clean_up,
+            exporter=self._exporter,
             executor=self._upkeep_executor,
         )
         parent = self._recover()

@@ -1,4 +1,4 @@
-"""Work beside the stream: clean-up, retention and compaction, one at a time, never on an epoch's path.
+"""Work beside the stream: clean-up, retention, compaction, exports; one at a time, not on an epoch's path.
 
 None of them depends on another's success: a failure is reported, and the step is tried again after a
 later epoch. A merge waits until an epoch that swaps it in is published. Until then nothing is collected:
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 
 from lakestate.ambient import Ambient
+from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.epoch_plan import Merges, SubtaskMerges
 from lakestate.coordinator.retention.known_references import KnownReferences
 from lakestate.coordinator.retention.retain import retain_epochs, retain_known_epochs
@@ -32,6 +33,9 @@ Compactor = Callable[[Manifest, Sequence[SubtaskMetadata], Generation], SubtaskM
 """Merges files of one operator where it is worth it, and returns what each subtask swaps in.
 
 It gets the metadata of all subtasks of the operator."""
+
+Exporter = Callable[[Manifest, Collection[str]], None]
+"""Writes copies of tables that are due, given the operators with merges swapped in since its last call."""
 
 CleanUp = Callable[[Manifest], None]
 """Removes what failed attempts left in the sinks, once the epoch is committed."""
@@ -62,7 +66,7 @@ LISTING_EPOCHS = 100
 
 In between it deletes what the epochs needed that go. Only a listing finds what failed attempts left."""
 
-CLEAN_UP, RETENTION, COMPACTION = "clean_up", "retention", "compaction"
+CLEAN_UP, RETENTION, COMPACTION, EXPORT = "clean_up", "retention", "compaction", "export"
 """The steps of upkeep, as metrics name them."""
 
 _log = logging.getLogger("lakestate.upkeep")
@@ -91,6 +95,7 @@ class Upkeep:
         compaction: CompactionPolicy | None,
         compactor: Compactor,
         clean_up: CleanUp,
+        exporter: Exporter | None = None,
         executor: Executor | None = None,
     ) -> None:
         self._job = job
@@ -100,6 +105,9 @@ class Upkeep:
         self._compaction = compaction
         self._compactor = compactor
         self._clean_up = clean_up
+        self._exporter = exporter
+        self._compacted: set[str] = set()
+        """The operators whose merges were swapped in since the last export."""
         self._cleaned_at: Epoch | None = None
         self._known_references = KnownReferences()
         self._learned: list[tuple[Epoch, frozenset[str]]] = []
@@ -138,6 +146,7 @@ class Upkeep:
             if references is not None:
                 self._learned.append((manifest.epoch, references))
             if swapped_in and swapped_in is self._merges:
+                self._compacted |= swapped_in.keys()
                 self._merges = {}
             waiting = bool(self._merges)
         if waiting or self._is_busy() or self._is_stopped:
@@ -202,7 +211,18 @@ class Upkeep:
                     found[entry.operator_id] = merges
         with self._lock:
             self._merges = found
+        # Last: retention, which waits for it, would delete what it reads.
+        with _isolate_failure(EXPORT, "an export", failures):
+            self._export(manifest)
         return failures
+
+    def _export(self, manifest: Manifest) -> None:
+        if self._exporter is None:
+            return
+        with self._lock:
+            compacted, self._compacted = self._compacted, set()
+        check_fence(self._job, self._claim)
+        self._exporter(manifest, compacted)
 
     def _clean_if_due(self, manifest: Manifest) -> None:
         last = self._cleaned_at

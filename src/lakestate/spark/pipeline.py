@@ -16,6 +16,8 @@ from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.recover import refuse_finished_before_claim
 from lakestate.errors import InvalidInputError
+from lakestate.inspection.exports import Export, keep_fresh
+from lakestate.inspection.exports.fresh import check_exports
 from lakestate.observability.console import with_progress
 from lakestate.observability.listeners import Listener, check_listeners, tell_files
 from lakestate.operators.operator import has_on_commit
@@ -57,6 +59,7 @@ class Pipeline:
     State is found again by `job_id` and by the ids of operators and sinks, so keep them stable.
     `checkpoint` is a URL or a local path, or a `ParquetBackend` if you need more settings. If no epoch has
     run for `idle`, and steps wait for time to pass, an epoch without rows runs; None switches that off.
+    `exports` are copies of state tables that the job keeps fresh for other tools.
 
         class Count(ls.Operator):
             output = "user string, n bigint"
@@ -90,6 +93,7 @@ class Pipeline:
         cache_dir: str | Path | None = None,
         clock_tolerance: str | timedelta = "1 hour",
         idle: str | timedelta | None = "10 seconds",
+        exports: Sequence[Export] = (),
     ) -> None:
         self._job_id = require_name("job", job_id)
         self._backend = (
@@ -103,6 +107,7 @@ class Pipeline:
         self._building = Building()
         self._graph = self._building.graph
         self._idle_us = None if idle is None else duration_us(idle)
+        self._exports = tuple(exports)
 
     def __repr__(self) -> str:
         drawn = describe_graph(self._graph)
@@ -186,6 +191,7 @@ class Pipeline:
         check_listeners(listeners)
         listeners = with_progress(listeners, progress)
         check_names(self._graph)
+        check_exports(self._exports, self.declared_tables())
         session = self._graph.sources[0].frame.sparkSession
         check_session(session)
         schemas = Schemas(session, self._graph)
@@ -301,6 +307,7 @@ class Pipeline:
             claim_output=self._output_claim(claim),
             take_over=sink_take_over(self.sinks),
             tell_files=partial(tell_files, listeners),
+            exporter=keep_fresh(self._backend, self._job_id, self._exports) if self._exports else None,
         )
 
     @property

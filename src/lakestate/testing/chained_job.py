@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
 from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
+from lakestate.coordinator.upkeep import Exporter
 from lakestate.errors import ConflictError
 from lakestate.observability.progress import EpochProgress
 from lakestate.operators.operator import Operator
@@ -38,6 +39,7 @@ class ChainedJob:
         settings: DriverSettings | None = None,
         job_id: str = "job",
         operator_id: str = OPERATOR,
+        exporter: Exporter | None = None,
     ) -> None:
         self._key = key
         self.backend = backend
@@ -57,6 +59,7 @@ class ChainedJob:
             {name: sink_committer(each) for name, each in sinks.items()},
             settings=settings,
             clean_up=sink_clean_up(sinks, job_id),
+            exporter=exporter,
             upkeep_executor=InlineExecutor(),
         )
         self.driver.start()

@@ -14,8 +14,8 @@ from tests.support.command_line import run_command
 from tests.unit.cli.test_damage import damage
 
 from lakestate.cli.failures import ExitCode
-from lakestate.cli.rows import parquet_file
-from lakestate.cli.rows.parquet_file import write_parquet
+from lakestate.inspection.exports import parquet_file
+from lakestate.inspection.exports.parquet_file import write_parquet
 from lakestate.storage import open_store
 
 TOTALS = [

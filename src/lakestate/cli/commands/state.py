@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 import pyarrow as pa
 
@@ -17,10 +19,12 @@ from lakestate.cli.options import (
 from lakestate.cli.output import Report
 from lakestate.cli.rows.duck import filter_rows, run_query
 from lakestate.cli.rows.listings import parse_keys, show_rows
-from lakestate.cli.rows.parquet_file import write_parquet
 from lakestate.cli.session import Session
 from lakestate.cli.waiting import note, waiting
+from lakestate.errors import InvalidInputError
 from lakestate.inspection import StateTable
+from lakestate.inspection.exports import Export
+from lakestate.sinks.iceberg.catalog import IcebergCatalog
 
 
 def _row_options(function: click.decorators.FC) -> click.decorators.FC:
@@ -106,9 +110,21 @@ def sql(session: Session, job_id: str, query: str, limit: int, epoch: str) -> No
 
 @command("export")
 @table_arguments
-@click.argument("target", metavar="DEST.parquet")
+@click.argument("target", metavar="DEST")
 @_row_options
-@click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
+@click.option(
+    "--catalog",
+    metavar="CATALOG",
+    help="Export to an Iceberg table: the warehouse of an SQLite catalog, or a name that pyiceberg knows.",
+)
+@click.option(
+    "--catalog-option",
+    "catalog_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A property of the catalog, as in pyiceberg. May be repeated.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a file that exists, or whatever the table holds.")
 @epoch_option
 @dry_run_option
 def export(
@@ -120,30 +136,65 @@ def export(
     keys: tuple[str, ...],
     where: str | None,
     columns: str | None,
+    catalog: str | None,
+    catalog_options: tuple[str, ...],
     overwrite: bool,
     epoch: str,
     dry_run: bool,
 ) -> None:
-    """Write the rows of a state table into one plain Parquet file.
+    """Write the rows of a state table into a plain Parquet file, or into an Iceberg table.
 
-    DEST is a path or a URL; in the store of the checkpoints, the options of the place hold for it too. Rows
-    are streamed, and the file appears when it is complete. --dry-run counts the rows.
+    DEST is the path or URL of a file; in the store of the checkpoints, the options of the place hold for it
+    too. With --catalog it is the name of an Iceberg table, namespace.name, which is created if need be:
+
+    \b
+      lakestate export shop per_user totals /data/totals.parquet
+      lakestate export shop per_user totals shop.totals --catalog /data/warehouse
+
+    Rows are streamed. The file appears when it is complete, and the rows of a table are replaced in one
+    commit. A table that holds this epoch, or a later one, stays as it is. --dry-run counts the rows. In a
+    pipeline, Pipeline(exports=[ls.Export(…)]) does the same again and again.
     """
+    options = dict(session.place.store.options) if "://" in target else {}
+    to = Export(operator, table, target, catalog=_catalog_of(catalog, catalog_options), options=options)
     with waiting(f"exporting {operator}.{table}") as line:
         found = session.epoch_state(job_id, epoch).table(operator, table)
-        rows = _select(found, keys, where, columns)
-        facts: dict[str, object] = {"operator": operator, "table": table, "epoch": found.epoch}
+
+        def read() -> pa.RecordBatchReader:
+            return _select(found, keys, where, columns)
+
+        facts: dict[str, object] = {"operator": operator, "table": table}
         if dry_run:
-            facts |= {"file": target, "rows": sum(batch.num_rows for batch in rows), "done": False}
+            rows = sum(batch.num_rows for batch in read())
+            facts |= {"epoch": found.epoch, "to": target, "rows": rows, "done": False}
         else:
-            options = dict(session.place.store.options) if "://" in target else {}
-            written = write_parquet(
-                rows, target, options, lambda n: line.update(f"{n:,} rows"), overwrite=overwrite
-            )
-            facts |= {
-                "file": written.url,
-                "rows": written.rows,
-                "size_bytes": Bytes(written.size_bytes),
-                "done": True,
-            }
+            part = "; ".join(str(each) for each in (*keys, where, columns) if each)
+            tell: Callable[[int], None] = lambda n: line.update(f"{n:,} rows")  # noqa: E731
+            done = to.write(found, read, tell, overwrite=overwrite, part=part)
+            facts |= {"epoch": done.epoch, "to": done.target, "rows": done.rows}
+            facts |= {} if done.size_bytes is None else {"size_bytes": Bytes(done.size_bytes)}
+            facts |= {"done": done.is_new}
     session.show(Report(facts))
+    if not dry_run and not facts["done"]:
+        note(f"the table holds epoch {facts['epoch']} already: --overwrite writes it again")
+
+
+def _catalog_of(named: str | None, options: tuple[str, ...]) -> IcebergCatalog | None:
+    """A catalog by the warehouse of an SQLite one, or by a name with properties."""
+    properties = dict(_named_value(each) for each in options)
+    if named is None:
+        if properties:
+            raise InvalidInputError(
+                "properties of no catalog", found=", ".join(properties), expected="--catalog"
+            )
+        return None
+    if "/" in named or named.startswith("."):
+        return IcebergCatalog.sqlite(named, **properties)
+    return IcebergCatalog(named, properties)
+
+
+def _named_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise InvalidInputError("not a property of a catalog", found=repr(text), expected="NAME=VALUE")
+    return name, value
