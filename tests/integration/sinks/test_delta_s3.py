@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from lakestate.config import RetryPolicy, StoreConfig
 from lakestate.errors import InvalidInputError, StorageUnavailableError
 from lakestate.sinks import DeltaSink, Roll
 from lakestate.sinks.delta.library import storage_options
+from lakestate.testing.sink_harness import SinkHarness
 
 if TYPE_CHECKING:
     from lakestate.testing.s3_server import S3Server
@@ -67,6 +69,25 @@ def test_writers_that_meet_on_s3_lose_nothing(s3_table: StoreConfig) -> None:
             done.result()
     assert rows_of(s3_table) == sorted(len(jobs) * expected_rows(ROWS, 6, 1))
     assert [job.failures for job in jobs] == [0, 0, 0]
+
+
+def test_merges_that_meet_on_s3_lose_nothing(s3_table: StoreConfig) -> None:
+    schema = pa.schema([("user", pa.string()), ("n", pa.int64())])
+    sink = DeltaSink(s3_table.url, options=s3_table.options, key=["user"], commit_attempts_max=200)
+    jobs = {name: SinkHarness(replace(sink), schema, job_id=name) for name in ("ada", "bob")}
+
+    def run(name: str) -> None:
+        for epoch in range(1, 6):
+            rows = [{"user": f"{name}-{number}", "n": epoch} for number in range(0, 10, epoch)]
+            jobs[name].epoch(rows)
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        for done in [pool.submit(run, name) for name in jobs]:
+            done.result()
+    table = DeltaTable(s3_table.url, storage_options=storage_options(s3_table))
+    found = sorted((row["user"], row["n"]) for row in table.to_pyarrow_table().to_pylist())
+    newest = {number: epoch for epoch in range(1, 6) for number in range(0, 10, epoch)}
+    assert found == sorted((f"{name}-{number}", n) for name in jobs for number, n in newest.items())
 
 
 def test_a_table_that_may_not_be_read_is_named_before_the_first_epoch(s3_table: StoreConfig) -> None:

@@ -9,7 +9,10 @@ from tests.support.spark.pipeline_process import JOB, main
 
 
 def delta_pipeline(spark: Any, folder: Path) -> Any:
-    """Input files → running totals per user → a Delta table, below one folder."""
+    """Input files → running totals per user → Delta tables, below one folder.
+
+    `out` has every total that there was, `newest` the newest of each user, kept by key.
+    """
     from tests.support.spark.pipelines import read_stream
     from tests.support.spark.totals import Totals
 
@@ -20,6 +23,9 @@ def delta_pipeline(spark: Any, folder: Path) -> Any:
     # Small enough that files are finished in most epochs, large enough that some stay open.
     roll = ls.Roll(bytes="3KB", interval=None)
     rows.key_by("user").apply("totals", Totals()).sink("out", ls.DeltaSink(f"file://{folder}/out", roll=roll))
+    known = rows.transform(lambda frame: frame.where("user IS NOT NULL"))
+    newest = known.key_by("user").aggregate("newest", n=ls.count(), spend=ls.sum("amount"))
+    newest.sink("kept", ls.DeltaSink(f"file://{folder}/kept", key=["user"]))
     return pipeline
 
 

@@ -1,6 +1,6 @@
-"""Delta tables: the data files are those of a file sink, and each epoch is one commit of the table's log.
+"""Delta tables: each epoch is one commit of the table's log, of files of a file sink, or of a merge by key.
 
-May import `files`, `formats` and `partitioning`. deltalake is imported when a table is first used.
+May import `files`, `formats`, `partitioning` and `staged`. deltalake is imported when a table is first used.
 """
 
 from lakestate.sinks.delta.sink import DeltaSink

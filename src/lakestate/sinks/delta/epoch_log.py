@@ -22,7 +22,7 @@ from lakestate.errors import (
     LakestateError,
     OutcomeUnknownError,
 )
-from lakestate.sinks.delta.library import reason
+from lakestate.sinks.delta.library import delta_error, is_refusal, reason
 from lakestate.sinks.delta.progress import CommitStatus, EpochEntry
 from lakestate.sinks.delta.table import TableReader
 
@@ -62,6 +62,8 @@ class EpochLog:
             try:
                 commit(_properties(entry))
             except Exception as cause:  # noqa: BLE001 - deltalake raises Exception itself
+                if is_refusal(cause):
+                    raise delta_error(cause, self._sink.store_config) from None
                 failure = cause
                 _wait_after(attempt, started_s)
                 continue

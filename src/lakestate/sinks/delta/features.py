@@ -31,6 +31,8 @@ KNOWN_FEATURES = frozenset(
 )
 """Those that ask nothing of files that are added, as long as the table does not use them as below."""
 
+APPEND_ONLY = "delta.appendOnly"
+
 _VERSIONS_KNOWN = (2, 5)
 _IN_USE = {
     "delta.constraints.": "CHECK constraints: the sink does not check them",
@@ -62,6 +64,17 @@ def check_features(table: DeltaTable, name: str) -> None:
             found="; ".join(sorted(set(found))),
             expected=f"no features but {', '.join(sorted(KNOWN_FEATURES))}, and none that asks for more",
             action="drop the feature from the table, or write to another table",
+        )
+
+
+def check_can_change_rows(properties: Mapping[str, str | None], name: str) -> None:
+    """Refuse a table whose rows may not be changed."""
+    if (properties.get(APPEND_ONLY) or "false").lower() == "true":
+        raise InvalidInputError(
+            "rows of the table may not be changed",
+            object_name=name,
+            found=f"{APPEND_ONLY}=true",
+            action="remove the property, or leave out `key` to append rows",
         )
 
 

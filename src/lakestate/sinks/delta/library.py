@@ -94,7 +94,7 @@ def delta_error(cause: Exception, config: StoreConfig) -> LakestateError:
         return NotFoundError(
             "there is no Delta table", object_name=config.url, action="create it, or pass create=True"
         )
-    if _REFUSED.search(text):
+    if is_refusal(cause):
         return InvalidInputError(
             "access to the Delta table is refused",
             object_name=config.url,
@@ -111,6 +111,11 @@ def delta_error(cause: Exception, config: StoreConfig) -> LakestateError:
     kind = "deltalake cannot use the table" if _UNSUPPORTED.search(text) else "deltalake refuses the call"
     shown = text if isinstance(cause, DeltaError) else f"{type(cause).__name__}: {text}"
     return InvalidInputError(kind, object_name=config.url, found=shown)
+
+
+def is_refusal(cause: Exception) -> bool:
+    """Whether the store refuses access: it will do so every time."""
+    return _REFUSED.search(str(cause)) is not None
 
 
 def reason(cause: Exception, config: StoreConfig) -> str:

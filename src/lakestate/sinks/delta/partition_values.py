@@ -38,9 +38,14 @@ class DeltaPartitioning(Partitioning):
     def split(self, batch: pa.RecordBatch, event_time: str | None) -> list[tuple[str, pa.RecordBatch]]:
         """The rows of each partition in the table's types, in the order they came."""
         rows = conform_rows(batch, self.rows)
-        for name in self.columns:
-            _check_values(name, rows.column(name), self.rows.field(name))
+        check_partition_values(rows, self.columns)
         return Partitioning.split(self, rows, event_time)
+
+
+def check_partition_values(rows: pa.RecordBatch, by: Sequence[str]) -> None:
+    """Refuse values of partition columns that would be read as others."""
+    for name in by:
+        _check_values(name, rows.column(name), rows.schema.field(name))
 
 
 def conform_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -94,7 +99,6 @@ def _utc_text(text: str) -> str:
 
 
 def _check_values(name: str, column: pa.Array, expected: pa.Field) -> None:
-    """Refuse values that would be read as others."""
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
         _check_years(name, column)
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)

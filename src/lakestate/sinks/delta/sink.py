@@ -1,4 +1,4 @@
-"""`DeltaSink`: exactly-once appends to a Delta table, with files that stay open across epochs."""
+"""`DeltaSink`: a Delta table, appended to or kept by key, each epoch exactly once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lakestate.config import StoreConfig
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.values import Epoch
+from lakestate.row_kind import RowKind, StreamKind, require_kind
 from lakestate.sinks.delta.features import check_features
 from lakestate.sinks.delta.files import DeltaFiles, DeltaWriter
 from lakestate.sinks.delta.library import require_deltalake, storage_options
@@ -27,6 +28,7 @@ from lakestate.sinks.formats.parquet.format import ParquetFormat, ParquetSetting
 from lakestate.sinks.formats.row_schema import without_columns
 from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.partitioning.paths import check_partition_type
+from lakestate.sinks.rolling import Roll
 from lakestate.sinks.sink import EarlierAttempts, Sink, SinkCommitter, SinkContext, SinkWriter
 from lakestate.tables.contract import Table as StateTable
 
@@ -38,7 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
-    """Appends rows to a Delta table: each epoch that finished files is one commit.
+    """Writes rows to a Delta table, each epoch in one commit that also records the epoch.
+
+    Without a `key`, rows are appended, in files that stay open across epochs. With one, a row replaces the
+    row of its key by a merge in every epoch, and streams of updates and of changes are taken; changes
+    delete rows, too.
 
     The location is a URL or a local path. With `create` a table that does not exist is created from the
     columns of the stream, partitioned by the columns `partition_by`. With `evolve` columns that only the
@@ -50,6 +56,7 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
 
     url: str
     _: KW_ONLY
+    key: Sequence[str] = ()
     create: bool = True
     partition_by: Sequence[str] = ()
     evolve: bool = False
@@ -62,8 +69,9 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
     """How often a commit is tried, if other writers are first."""
 
     def __post_init__(self) -> None:
-        by = (self.partition_by,) if isinstance(self.partition_by, str) else tuple(self.partition_by)
-        object.__setattr__(self, "partition_by", by)
+        for name in ("key", "partition_by"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
         super().__post_init__()
         object.__setattr__(self, "url", self.store_config.url)
         storage_options(self.store_config)
@@ -71,48 +79,79 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
         self.file_sink()
         if self.commit_attempts_max < 1:
             raise InvalidInputError("a commit must be tried once", found=self.commit_attempts_max)
+        if len(set(self.key)) < len(self.key):
+            raise InvalidInputError("a key column is named twice", object_name=self.url, found=self.key)
 
     def __repr__(self) -> str:
         return describe_sink(self, "url")
 
+    @property
+    def takes(self) -> tuple[RowKind, ...]:  # type: ignore[override]
+        """Final rows; with a key also updates and changes."""
+        return tuple(RowKind) if self.key else (RowKind.APPEND,)
+
+    def for_stream(self, kind: StreamKind, who: str) -> Sink:
+        """The sink for rows of a stream. Refuses updates without a key, or by another key."""
+        if not self.key:
+            require_kind(kind, self.takes, who, f"pass key={list(kind.key)} to keep one row for each key")
+            return self
+        if kind.key and set(kind.key) != set(self.key):
+            raise InvalidInputError(
+                f"{who} has another key than its rows",
+                found=f"key={list(self.key)}",
+                expected=f"key={list(kind.key)}, by which these rows replace each other",
+            )
+        from lakestate.sinks.delta.upserts import DeltaUpserts
+
+        return DeltaUpserts(self, kind)
+
     def tables(self) -> Sequence[StateTable]:
         """The open files, and what each epoch has to commit."""
+        if self.key:
+            raise InvalidInputError(
+                "a Delta sink with a key keeps no files open",
+                object_name=self.url,
+                action="use what for_stream returns, as pipelines do",
+            )
         return file_sink_tables()
 
     def check(self, schema: pa.Schema, event_time: str | None = None) -> None:
         """Refuse rows that do not fit into the table. It is created, or gets columns, if that is asked."""
+        # Sent to the subtasks with the sink, so that they need not read the table.
+        object.__setattr__(self, "_facts", self.prepare_table(schema, event_time))
+
+    def dry_run(self, schema: pa.Schema, event_time: str | None = None) -> None:
+        """Refuse what `check` refuses. The table is neither created nor changed."""
+        self.try_table(schema, event_time)
+
+    def prepare_table(self, schema: pa.Schema, event_time: str | None) -> TableFacts:
+        """The table for such rows, created or extended if that is asked. Refuses what does not fit."""
         require_deltalake()
-        rows = self._written_columns(schema, event_time)
+        rows = self.written_columns(schema, event_time)
         try:
             table = self.load_table()
         except NotFoundError:
             if not self.create:
                 raise
             table = create_table(self.store_config, rows, self.partition_by, self.properties)
-        check_features(table, self.url)
-        facts = TableFacts.of(table, self.url)
-        added = self._columns_to_add(rows, facts)
-        self._check_fits(rows, facts, added)
-        if len(added):
-            add_columns(self.store_config, table, added)
-            facts = TableFacts.of(self.load_table(), self.url)
-        # Sent to the subtasks with the sink, so that they need not read the table.
-        object.__setattr__(self, "_facts", facts)
+        facts, added = self._compare(rows, table)
+        if not len(added):
+            return facts
+        add_columns(self.store_config, table, added)
+        return TableFacts.of(self.load_table(), self.url)
 
-    def dry_run(self, schema: pa.Schema, event_time: str | None = None) -> None:
-        """Refuse what `check` refuses. The table is neither created nor changed."""
+    def try_table(self, schema: pa.Schema, event_time: str | None) -> TableFacts | None:
+        """The table for such rows as it is; None if a start would create it. Refuses what does not fit."""
         require_deltalake()
-        rows = self._written_columns(schema, event_time)
+        rows = self.written_columns(schema, event_time)
         try:
             table = self.load_table()
         except NotFoundError:
             if not self.create:
                 raise
             new_table_schema(self.url, rows, self.partition_by)
-            return
-        check_features(table, self.url)
-        facts = TableFacts.of(table, self.url)
-        self._check_fits(rows, facts, self._columns_to_add(rows, facts))
+            return None
+        return self._compare(rows, table)[0]
 
     def writer(self, context: SinkContext) -> SinkWriter:
         """The writer of one subtask for one epoch, in the table's types as the start found them."""
@@ -170,6 +209,13 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
         return {name: value for name, value in self.__dict__.items() if name != "epoch_log"}
 
     def _check_roll(self) -> None:
+        if self.key and (self.roll != Roll() or self.snapshot_open_files):
+            raise InvalidInputError(
+                "with a key no file stays open: the rows of an epoch are merged when it is published",
+                object_name=self.url,
+                found="roll or snapshot_open_files",
+                action="leave it out; fewer and larger epochs make fewer and larger files",
+            )
         if self.roll.past_watermark is not None:
             raise InvalidInputError(
                 "the files of a Delta table are not rolled by watermark: its partitions are columns",
@@ -185,7 +231,7 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
             )
 
     def _files_for(self, rows: pa.Schema, event_time: str | None, facts: TableFacts) -> DeltaFiles:
-        columns = file_schema(self._written_columns(rows, event_time), facts.schema)
+        columns = file_schema(self.written_columns(rows, event_time), facts.schema)
         return DeltaFiles(
             self.url,
             format=ParquetFormat.of(self),
@@ -194,8 +240,13 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
             columns=columns,
         )
 
-    def _columns_to_add(self, rows: pa.Schema, facts: TableFacts) -> pa.Schema:
-        return new_columns(rows, facts.schema) if self.evolve else pa.schema([])
+    def _compare(self, rows: pa.Schema, table: DeltaTable) -> tuple[TableFacts, pa.Schema]:
+        """The table, and the columns that it lacks. Refuses what the sink cannot write."""
+        check_features(table, self.url)
+        facts = TableFacts.of(table, self.url)
+        added = new_columns(rows, facts.schema) if self.evolve else pa.schema([])
+        self._check_fits(rows, facts, added)
+        return facts, added
 
     def _check_fits(self, rows: pa.Schema, facts: TableFacts, added: pa.Schema) -> None:
         """Refuse rows that do not fit into the table once it has the added columns."""
@@ -221,6 +272,7 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
             raise InvalidInputError("no column is left to write", object_name=self.url, found=rows.names)
         ParquetFormat.of(self).check(columns)
 
-    def _written_columns(self, rows: pa.Schema, event_time: str | None) -> pa.Schema:
+    def written_columns(self, rows: pa.Schema, event_time: str | None) -> pa.Schema:
+        """The columns of a stream that go into the table."""
         dropped = {event_time} if self.drop_event_time and event_time is not None else set()
         return without_columns(rows, dropped)

@@ -160,29 +160,35 @@ class TableReader:
         self._config = config
         self._store = store
         self._table: DeltaTable | None = None
-        self._newest = ""
+        self._newest = (-1, "")
 
     def read(self) -> DeltaTable:
         """The table as it is now. Raises NotFoundError."""
-        if self._table is None or self._token(self._table) != self._newest:
-            self._table = load_table(self._config)
-            self._newest = self._token(self._table)
-            return self._table
-        return self.read_on()
+        if self._table is not None and self._token(self._newest[0]) == self._newest[1]:
+            return self.read_on()
+        return self._load()
 
     def read_on(self) -> DeltaTable:
         """The same table, as it is now."""
         table = self._table
-        assert table is not None, "the table has been read"
-        before = table.version()
+        if table is None or table.version() != self._newest[0]:
+            # A merge has advanced it by what it knows itself. What counts is what the store has.
+            return self._load()
         call_deltalake(table.update_incremental, self._config)
-        if table.version() != before:
-            self._newest = self._token(table)
+        return table if table.version() == self._newest[0] else self._remember(table)
+
+    def _load(self) -> DeltaTable:
+        self._table = load_table(self._config)
+        return self._remember(self._table)
+
+    def _remember(self, table: DeltaTable) -> DeltaTable:
+        version = table.version()
+        self._newest = (version, self._token(version))
         return table
 
-    def _token(self, table: DeltaTable) -> str:
+    def _token(self, version: int) -> str:
         try:
-            return self._store.head(f"{LOG_FOLDER}/{table.version():020d}.json").version.token
+            return self._store.head(f"{LOG_FOLDER}/{version:020d}.json").version.token
         except NotFoundError:
             return ""
 

@@ -13,7 +13,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from tests.support.sinks.delta_job import NEVER, DeltaFolder
 from tests.support.sinks.sink_job import JOB, SCHEMA, SINK, SinkJob, expected_rows, numbered_rows, permit_for
 
-from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, OutcomeUnknownError
+from lakestate.errors import (
+    ConflictError,
+    CorruptionError,
+    IncompatibleStateError,
+    InvalidInputError,
+    OutcomeUnknownError,
+)
 from lakestate.sinks.delta import epoch_log
 from lakestate.sinks.files.names import sink_fingerprint
 from lakestate.testing.faults import SimulatedCrash
@@ -159,6 +165,17 @@ def test_commits_that_others_always_win_end_in_a_conflict(
     assert raised.value.action == "nothing is lost: the next start commits the epoch again"
     on_commit += [failing(OSError("no route"))] * 3
     with pytest.raises(OutcomeUnknownError, match="no route"):
+        job.commit()
+    job.commit()
+    assert folder.rows() == expected_rows(ROWS, 1, 2)
+
+
+def test_a_commit_that_the_store_refuses_is_not_tried_again(
+    folder: DeltaFolder, on_commit: list[Instead]
+) -> None:
+    job = published_epoch(folder)
+    on_commit.append(failing(OSError("The operation lacked the necessary privileges to complete")))
+    with pytest.raises(InvalidInputError, match="access to the Delta table is refused"):
         job.commit()
     job.commit()
     assert folder.rows() == expected_rows(ROWS, 1, 2)

@@ -1,0 +1,174 @@
+"""`DeltaUpserts`: a stream kept by key in a Delta table, one merge for each epoch with rows.
+
+Rows are staged with their epoch in the types of the table, and merged once it is published. What the table
+could never take is refused by the subtask, before that: afterwards the epoch could not be taken back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as is_type
+
+from lakestate.errors import InvalidInputError
+from lakestate.protocol.names import did_you_mean
+from lakestate.row_kind import AFTER, BEFORE, CHANGE, DELETE, INSERT, RowKind, StreamKind
+from lakestate.sinks.delta.features import check_can_change_rows
+from lakestate.sinks.delta.library import require_deltalake
+from lakestate.sinks.delta.partition_values import check_partition_values, conform_rows
+from lakestate.sinks.delta.progress import EpochEntry, digest_of
+from lakestate.sinks.delta.table import TableFacts
+from lakestate.sinks.delta.types import file_schema
+from lakestate.sinks.files.names import sink_fingerprint
+from lakestate.sinks.formats.row_schema import check_values, without_columns
+from lakestate.sinks.output_owner import OutputClaim, OutputOwner
+from lakestate.sinks.sink import SinkContext, SinkWriter
+from lakestate.sinks.staged.delivery import StagedEpoch
+from lakestate.sinks.staged.sink import StagedSink, StagedWriter
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from lakestate.sinks.delta.epoch_log import Commit
+    from lakestate.sinks.delta.sink import DeltaSink
+
+
+@dataclass(frozen=True, repr=False)
+class DeltaUpserts(StagedSink):
+    """What a `DeltaSink` with a key is for the rows of a stream."""
+
+    sink: DeltaSink
+    stream: StreamKind
+
+    def __repr__(self) -> str:
+        return repr(self.sink)
+
+    def check(self, schema: pa.Schema, event_time: str | None = None) -> None:
+        """Refuse rows and tables that cannot be merged. It is created or extended, if that is asked."""
+        facts = self.sink.prepare_table(self._target_columns(schema), event_time)
+        check_can_change_rows(facts.properties, self.sink.url)
+        object.__setattr__(self, "_facts", facts)
+
+    def dry_run(self, schema: pa.Schema, event_time: str | None = None) -> None:
+        """Refuse what `check` refuses. The table is neither created nor changed."""
+        facts = self.sink.try_table(self._target_columns(schema), event_time)
+        check_can_change_rows({} if facts is None else facts.properties, self.sink.url)
+
+    def writer(self, context: SinkContext) -> SinkWriter:
+        """The writer of one subtask for one epoch, in the table's types as the start found them."""
+        facts = getattr(self, "_facts", None) or TableFacts.of(self.sink.load_table(), self.sink.url)
+        rows = self.sink.written_columns(self._target_columns(context.schema), context.event_time)
+        return _UpsertWriter(context, self, file_schema(rows, facts.schema), facts.partition_by)
+
+    def deliver(self, epoch: StagedEpoch) -> None:
+        """Merge the rows of a published epoch, unless the table has them."""
+        require_deltalake()
+        fingerprint = sink_fingerprint(epoch.job_id, epoch.sink_id, epoch.state_id)
+        entry = EpochEntry(epoch.job_id, fingerprint, epoch.epoch, digest_of([epoch.manifest]))
+        # A later epoch is merged only after this one, so that a table with a later one has had this one.
+        self.sink.epoch_log.commit(entry, lambda: True, _Delivery(self.sink, epoch).prepare)
+
+    def claim_output(self, owner: OutputOwner, claim: OutputClaim) -> None:
+        """Own the table for this job: a copy of its checkpoint would merge other rows as the same epochs."""
+        self.sink.claim_output(owner, claim)
+
+    def _target_columns(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of the rows that go into the table."""
+        changes = {CHANGE} if self.stream.kind is RowKind.CHANGES else set()
+        rows = without_columns(schema, changes)
+        for name in self.sink.key:
+            if name not in rows.names:
+                raise InvalidInputError(
+                    "rows lack a key column",
+                    object_name=f"{self.sink.url}, column {name}",
+                    found=", ".join(rows.names),
+                    action=did_you_mean(name, rows.names),
+                )
+            _check_key_type(name, rows.field(name).type)
+        return rows
+
+
+class _UpsertWriter(StagedWriter):
+    """Stages rows in the types of the table, and refuses those that it could not take."""
+
+    def __init__(
+        self, context: SinkContext, upserts: DeltaUpserts, schema: pa.Schema, partition_by: tuple[str, ...]
+    ) -> None:
+        super().__init__(context)
+        self._upserts = upserts
+        self._schema = schema
+        self._partition_by = partition_by
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Stage rows."""
+        check_values(batch)
+        rows = conform_rows(batch, self._schema)
+        for name in self._upserts.sink.key:
+            _require_key_values(name, rows.column(name))
+        check_partition_values(rows, self._partition_by)
+        if self._upserts.stream.kind is RowKind.CHANGES:
+            rows = rows.append_column(pa.field(CHANGE, pa.string()), _require_changes(batch))
+        super().write(rows)
+
+
+class _Delivery:
+    """One epoch on its way into the table. Its rows are read once, however often the merge is tried."""
+
+    def __init__(self, sink: DeltaSink, epoch: StagedEpoch) -> None:
+        self._sink = sink
+        self._epoch = epoch
+        self._rows: pa.Table | None = None
+
+    def prepare(self, table: DeltaTable) -> Commit:
+        """Make the merge ready, or refuse the table as it is now."""
+        from lakestate.sinks.delta.features import check_features
+        from lakestate.sinks.delta.merge import TableMerge, newest_by_key
+
+        check_features(table, self._sink.url)
+        facts = TableFacts.of(table, self._sink.url)
+        check_can_change_rows(facts.properties, self._sink.url)
+        if self._rows is None:
+            self._rows = newest_by_key(self._epoch.tables(), self._sink.key)
+        file_schema(without_columns(self._rows.schema, {CHANGE}), facts.schema)
+        merge = TableMerge(self._rows, tuple(self._sink.key), self._sink.compression)
+        return lambda properties: merge.commit(table, properties)
+
+
+def _check_key_type(name: str, given: pa.DataType) -> None:
+    plain = given.value_type if is_type.is_dictionary(given) else given
+    if is_type.is_floating(plain) or is_type.is_nested(plain) or is_type.is_null(plain):
+        raise InvalidInputError(
+            "rows of a Delta table cannot be found by a column of this type",
+            object_name=name,
+            found=given,
+            expected="text, bytes, integer, boolean, decimal, date or timestamp",
+            action="use another key",
+        )
+
+
+def _require_key_values(name: str, column: pa.Array) -> None:
+    if column.null_count:
+        raise InvalidInputError(
+            "write to the table: a key column has no value",
+            object_name=name,
+            found=f"{column.null_count} nulls",
+            expected="a value in each row: null equals nothing, so the row could not be found again",
+            action="replace null before the sink",
+        )
+
+
+def _require_changes(batch: pa.RecordBatch) -> pa.Array:
+    column = batch.column(CHANGE).cast(pa.string())
+    words = (INSERT, DELETE, BEFORE, AFTER)
+    unknown = column.filter(pc.invert(pc.is_in(column, pa.array(words))))
+    if len(unknown):
+        raise InvalidInputError(
+            "write to the table: a row does not say what it changes",
+            object_name=CHANGE,
+            found=unknown[0].as_py(),
+            expected=", ".join(words),
+        )
+    return column
