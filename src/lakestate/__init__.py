@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from lakestate.protocol.retention import RetentionPolicy
     from lakestate.protocol.table_types import TableType
     from lakestate.protocol.values import Epoch, Generation, TaskInfo
+    from lakestate.repair import fork
     from lakestate.sinks.delta.sink import DeltaSink
     from lakestate.sinks.files.sink import FileSink
     from lakestate.sinks.formats.appending_writer import AppendingWriter
@@ -215,6 +216,7 @@ _MODULES = {
     "dry_run": "lakestate.tables.dry_run",
     "finish_files": "lakestate.spark.data_source.commit",
     "first": "lakestate.operators.aggregates.ordered",
+    "fork": "lakestate.repair",
     "last": "lakestate.operators.aggregates.ordered",
     "max": "lakestate.operators.aggregates.plain",
     "max_by": "lakestate.operators.aggregates.ordered",
@@ -338,6 +340,7 @@ __all__ = [
     "dry_run",
     "finish_files",
     "first",
+    "fork",
     "last",
     "max",
     "max_by",

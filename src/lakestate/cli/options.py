@@ -11,8 +11,8 @@ from click.shell_completion import CompletionItem
 from lakestate.cli import config
 from lakestate.cli.config import read_settings
 from lakestate.cli.output import Form
-from lakestate.cli.session import NEWEST
 from lakestate.errors import LakestateError
+from lakestate.job.named_epochs import NEWEST
 
 ROWS_SHOWN = 100
 

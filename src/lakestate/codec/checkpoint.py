@@ -22,6 +22,7 @@ from lakestate.errors import MisplacedObjectError
 from lakestate.protocol.metadata import (
     CompletionStatus,
     EngineLog,
+    ForkedFrom,
     FormatVersion,
     Manifest,
     NamedBytes,
@@ -33,6 +34,7 @@ from lakestate.protocol.metadata import (
     SubtaskMetadata,
     WentBack,
 )
+from lakestate.protocol.names import require_name
 from lakestate.protocol.values import Epoch, Generation
 from lakestate.v1 import checkpoint_pb2
 
@@ -60,6 +62,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         engine_logs=[_engine_log_message(log) for log in manifest.engine_logs],
         state_id=manifest.state_id,
         went_back=_went_back_message(manifest.went_back),
+        forked_from=_forked_from_message(manifest.forked_from),
     )
     return serialise(with_unknown_fields(message, manifest.unknown_fields))
 
@@ -132,6 +135,7 @@ def _manifest(message: checkpoint_pb2.Manifest, version: FormatVersion) -> Manif
         ),
         state_id=message.state_id,
         went_back=_went_back(message.went_back, unknown) if message.HasField("went_back") else None,
+        forked_from=_forked_from(message.forked_from, unknown) if message.HasField("forked_from") else None,
         format=version,
         unknown_fields=unknown(message),
     )
@@ -146,6 +150,18 @@ def _went_back_message(value: WentBack | None) -> checkpoint_pb2.WentBack | None
 
 def _went_back(message: checkpoint_pb2.WentBack, unknown: UnknownFields) -> WentBack:
     return WentBack(Epoch(message.to), Epoch(message.epoch), unknown(message))
+
+
+def _forked_from_message(value: ForkedFrom | None) -> checkpoint_pb2.ForkedFrom | None:
+    if value is None:
+        return None
+    message = checkpoint_pb2.ForkedFrom(job_id=value.job_id, epoch=value.epoch, is_muted=value.is_muted)
+    return with_unknown_fields(message, value.unknown_fields)
+
+
+def _forked_from(message: checkpoint_pb2.ForkedFrom, unknown: UnknownFields) -> ForkedFrom:
+    job_id = require_name("job", message.job_id)
+    return ForkedFrom(job_id, Epoch(message.epoch), message.is_muted, unknown(message))
 
 
 def _subtask(

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from lakestate.errors import CorruptionError
 from lakestate.protocol.metadata import NamedBytes
@@ -33,6 +33,7 @@ _CONF_VALUE_CHARS_MAX = 200
 _STATE_STORE_CLASS = "spark.sql.streaming.stateStore.providerClass"
 _LOG_NAME = re.compile(r"sources/([A-Za-z0-9_-]{1,200})/(0|[1-9][0-9]{0,18})(\.compact)?")
 _TEXT = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f]*")
+_QUERY_IDS = UUID("5d1c2f0e-64a5-4e0b-9d57-8a3f6d2b7c41")
 _LOST_AND_FOUND = "restore the manifest, or start from an intact epoch with start(from_epoch=…)"
 
 
@@ -195,6 +196,17 @@ class SparkFiles:
         Spark writes the same files when it runs a batch without new data.
         """
         return replace(self, epoch=epoch, before=self.offsets)
+
+
+def files_of_another_query(files: Sequence[NamedBytes], epoch: Epoch, name: str) -> tuple[NamedBytes, ...]:
+    """The engine's files of an epoch, for a query of its own that continues from there.
+
+    Spark refuses to run two queries with one id. The new one follows from the name.
+    """
+    if not files:
+        return ()
+    query_id = str(uuid5(_QUERY_IDS, name))
+    return replace(SparkFiles.parse(files, epoch), query_id=query_id).encode()
 
 
 def needed_logs(logs: Iterable[SourceLog]) -> Iterator[SourceLog]:

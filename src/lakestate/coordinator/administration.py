@@ -20,6 +20,7 @@ from lakestate.coordinator.complete_epoch import (
 from lakestate.coordinator.publish import publish_epoch, require_published
 from lakestate.coordinator.recover import recover_job
 from lakestate.coordinator.retention.known_references import KnownReferences
+from lakestate.coordinator.retention.needed_tags import refuse_needed_tag
 from lakestate.coordinator.retention.retain import retain_from, retain_sparing_merges
 from lakestate.coordinator.retention.tags import create_tag, delete_tag
 from lakestate.errors import InvalidInputError, NotFoundError
@@ -145,7 +146,8 @@ class JobAdministration:
                     raise
 
     def delete_tag(self, name: str) -> None:
-        """Give up a tag. Deleting it twice is fine."""
+        """Give up a tag, unless a fork needs it. Deleting it twice is fine."""
+        refuse_needed_tag(self._job, name)
         delete_tag(self._job, name)
 
     @property

@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from lakestate.ambient import Ambient
-from lakestate.errors import CorruptionError, FencedError, OutcomeUnknownError
+from lakestate.errors import ConflictError, CorruptionError, FencedError, OutcomeUnknownError
 from lakestate.job.objects import JobObjects
+from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.paths import FENCE
 from lakestate.protocol.publication import Fenced, decide_to_publish
 from lakestate.protocol.records import GenerationRecord
@@ -23,9 +24,13 @@ def claim_generation(job: JobObjects, ambient: Ambient) -> GenerationRecord:
         fence = job.read_fence()
         if fence is not None and fence.record.claim_id == claim_id:
             return fence.record
-        generation = FIRST_GENERATION if fence is None else fence.record.generation.next()
-        state_id = _first_state_id(job, ambient) if fence is None else fence.record.state_id
-        claim = GenerationRecord(job.job_id, generation, claim_id, ambient.now_ms(), state_id)
+        if fence is None:
+            generation, (state_id, forked_from) = FIRST_GENERATION, _first_identity(job, ambient)
+        else:
+            _refuse_incomplete_fork(job, fence.record)
+            generation, state_id = fence.record.generation.next(), fence.record.state_id
+            forked_from = fence.record.forked_from
+        claim = GenerationRecord(job.job_id, generation, claim_id, ambient.now_ms(), state_id, forked_from)
         try:
             if job.swap(FENCE, claim, fence):
                 return claim
@@ -34,14 +39,34 @@ def claim_generation(job: JobObjects, ambient: Ambient) -> GenerationRecord:
             continue
 
 
-def _first_state_id(job: JobObjects, ambient: Ambient) -> str:
-    """A new identity, unless there are epochs: then only the fence is lost, and the state keeps its own."""
+def _refuse_incomplete_fork(job: JobObjects, fence: GenerationRecord) -> None:
+    """Refuse a fork that has no epoch yet: its driver would begin with empty state, beside the fork's."""
+    if fence.forked_from and not job.list_epochs():
+        raise ConflictError(
+            f"job {job.job_id} is a fork that is not complete, or whose epochs are gone",
+            object_name=job.url_of(FENCE),
+            found=f"a fork of {fence.forked_from}, and no epoch",
+            action="make the fork again, with the same arguments: that completes it",
+        )
+
+
+def _first_identity(job: JobObjects, ambient: Ambient) -> tuple[str, str]:
+    """A new identity, unless there are epochs: then only the fence is lost, and the state keeps its own.
+
+    Also where the state comes from, if the job is a fork.
+    """
     for epoch in reversed(job.list_epochs()):
         with suppress(CorruptionError):
             record = job.read_epoch(epoch)
             if record is not None:
-                return job.read_manifest(record).state_id
-    return ambient.new_id()
+                return identity_in(job.read_manifest(record))
+    return ambient.new_id(), ""
+
+
+def identity_in(manifest: Manifest) -> tuple[str, str]:
+    """The identity of the state and where it comes from, as the fence says them."""
+    forked = manifest.forked_from
+    return manifest.state_id, "" if forked is None else str(forked.point)
 
 
 def check_fence(job: JobObjects, claim: GenerationRecord) -> None:

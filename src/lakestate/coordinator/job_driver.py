@@ -25,7 +25,7 @@ from lakestate.coordinator.job_clock import CLOCK_TOLERANCE_MS, JobClock
 from lakestate.coordinator.newest_metadata import NewestMetadata
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch, require_published
-from lakestate.coordinator.recover import recover_job, refuse_finished
+from lakestate.coordinator.recover import recover_job, refuse_finished, refuse_to_mute
 from lakestate.coordinator.upkeep import CleanUp, Compactor, Exporter, TakeOver, Upkeep
 from lakestate.errors import (
     ConflictError,
@@ -99,7 +99,8 @@ class JobDriver:
     `on_commit`, by id. `timed_sources` are the sources with event time: the watermark is the least of
     theirs, without those that are idle, after `idle_after_us`. `claim_output` is called with the identity of
     the state once the job is claimed, and refuses an output of another job. `tell_files` is called with what
-    happened to output files once their epoch is published, and again when they are committed.
+    happened to output files once their epoch is published, and again when they are committed. Nothing is
+    committed if `muted`.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class JobDriver:
         tell_files: TellFileEvents = lambda events: None,
         exporter: Exporter | None = None,
         upkeep_executor: Executor | None = None,
+        muted: bool = False,
     ) -> None:
         self._backend = backend
         self._newest = NewestMetadata(backend.objects(job_id))
@@ -135,12 +137,11 @@ class JobDriver:
         self._started_us = self.now_ms() * 1000
         self._compactor = compactor or local_compactor(backend, self._settings.compaction)
         self._clean_up, self._exporter = clean_up, exporter
-        self._claim_output = claim_output
-        self._take_over = take_over
+        self._claim_output, self._take_over = claim_output, take_over
         self._tell_listeners = tell_files
         self._told: list[FileEvent] = []
         """What was told of the files of this epoch."""
-        self._upkeep_executor = upkeep_executor
+        self._upkeep_executor, self._is_muted = upkeep_executor, muted
         self._claim: GenerationRecord | None = None
         self._is_reopened = False
         self._upkeep: Upkeep | None = None
@@ -182,6 +183,7 @@ class JobDriver:
             executor=self._upkeep_executor,
         )
         parent = self._recover()
+        refuse_to_mute(parent, self._job, is_muted=self._is_muted)
         if not reopen:
             refuse_finished(parent)
         self._upkeep.take_over(self._take_over, parent)
@@ -206,9 +208,8 @@ class JobDriver:
 
     def read_engine_files(self) -> tuple[NamedBytes, ...]:
         """The files with which the engine continues after the newest epoch, grown ones included."""
-        if self.parent is None:
-            return ()
-        return (*self.parent.engine_files, *read_logs(self._job, self.parent))
+        newest = self.parent
+        return () if newest is None else (*newest.engine_files, *read_logs(self._job, newest))
 
     def now_ms(self) -> int:
         """The time of this driver's clock."""
@@ -347,6 +348,7 @@ class JobDriver:
             engine_logs=store_logs(self._job, plan.epoch, result.engine_logs, self._ambient),
             state_id=self.claim.state_id,
             went_back=None if self.parent is None else self.parent.went_back,
+            forked_from=None if self.parent is None else self.parent.forked_as(is_muted=self._is_muted),
         )
 
     def _publish(self, manifest: Manifest) -> CommitPermit | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lakestate.coordinator.claim import check_fence
-from lakestate.errors import CorruptionError, IncompatibleStateError
+from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError
 from lakestate.job.objects import JobObjects, Versioned
 from lakestate.protocol.metadata import CompletionStatus, Manifest
 from lakestate.protocol.paths import FENCE
@@ -112,6 +112,18 @@ def refuse_finished_before_claim(newest: Manifest | None, job: JobObjects) -> No
         return
     if job.is_marked_committed(newest.epoch):
         refuse_finished(newest)
+
+
+def refuse_to_mute(newest: Manifest | None, job: JobObjects, *, is_muted: bool) -> None:
+    """Refuse a muted driver of a job that writes its output: rows would be missing there."""
+    if is_muted and (newest is None or not newest.is_muted):
+        raise ConflictError(
+            "the job writes its output, and cannot be muted",
+            object_name=job.url_of(""),
+            found="no epoch" if newest is None else f"epoch {newest.epoch}, which is not muted",
+            expected="a fork that has not been asked to write",
+            action="start it again",
+        )
 
 
 def _observe(

@@ -11,6 +11,7 @@ from lakestate.inspection.epoch_state import EpochState
 from lakestate.inspection.job_names import job_not_found, nearest_hint
 from lakestate.inspection.listing import Listing, time_of_ms
 from lakestate.job.known_objects import KnownObjects
+from lakestate.job.named_epochs import NEWEST
 from lakestate.job.objects import JobObjects
 from lakestate.job.published_epochs import open_epoch, open_newest_epoch
 from lakestate.job.state_backend import StateBackend
@@ -19,8 +20,6 @@ from lakestate.protocol.records import EpochRecord
 from lakestate.protocol.values import Epoch
 from lakestate.storage.parallel import map_in_parallel
 from lakestate.tables.contract import Table
-
-NEWEST = "newest"
 
 EpochLike = Epoch | int | str | datetime
 """A number, `"newest"`, the name of a tag, or a time: the newest epoch that was published by then."""

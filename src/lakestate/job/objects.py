@@ -6,7 +6,7 @@ It makes no decisions and deletes nothing: that belongs to `protocol` and `coord
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import xxhash
@@ -39,7 +39,8 @@ from lakestate.protocol.records import (
     Record,
     TagRecord,
 )
-from lakestate.protocol.values import Epoch, ObjectRef
+from lakestate.protocol.relative_path import split_origin, with_origin
+from lakestate.protocol.values import Epoch, FileRef, ObjectRef
 from lakestate.storage.spans import BeyondEndError
 from lakestate.storage.store import ByteRange, Created, Data, ObjectStore, Swapped, Version
 
@@ -75,12 +76,13 @@ class JobObjects:
         return Paths(self.job_id)
 
     def store_path(self, path: str) -> str:
-        """A path below the job's root as a path below the store's root."""
-        return f"{self.job_id}/{path}"
+        """A path below the job's root, or to an object of another job, as a path below the store's root."""
+        origin, below = split_origin(path)
+        return f"{origin or self.job_id}/{below}"
 
     def url_of(self, path: str) -> str:
         """The full URL of an object, as error messages name it."""
-        return f"{self.store.url}/{self.job_id}/{path}"
+        return f"{self.store.url}/{self.store_path(path)}"
 
     def create_new(self, name: Callable[[str | None], str], data: Data, attempt: str) -> ObjectRef:
         """Write an object under its plain name, or with the attempt's suffix if that is taken.
@@ -200,11 +202,18 @@ class JobObjects:
         return True
 
     def read_tags(self) -> tuple[TagRecord, ...]:
-        """All tags of the job."""
-        prefix = self.store_path(TAGS)
-        names = [info.path.removeprefix(f"{self.job_id}/") for info in self.store.list(prefix)]
-        found = [self.read_tag(name) for name in names if parse_object_name(name).kind is ObjectKind.TAG]
-        return tuple(tag for tag in found if tag is not None)
+        """All tags of the job, as they were at one moment.
+
+        If one is deleted before it is read, they are listed again: another tag may have been made for its
+        epoch meanwhile, and retention must see one of the two.
+        """
+        while True:
+            listed = self.store.list(self.store_path(TAGS))
+            names = [info.path.removeprefix(f"{self.job_id}/") for info in listed]
+            found = [self.read_tag(name) for name in names if parse_object_name(name).kind is ObjectKind.TAG]
+            tags = tuple(tag for tag in found if tag is not None)
+            if len(tags) == len(found):
+                return tags
 
     def read_tag(self, path: str) -> TagRecord | None:
         """The tag at a path, or None.
@@ -280,10 +289,27 @@ class JobObjects:
         return [found.get(ref.path) or self._verify_known(ref, known) for ref in refs]
 
     def decode_subtask(self, entry: SubtaskEntry, data: bytes) -> SubtaskMetadata:
-        """The metadata in the bytes of an entry's object."""
+        """The metadata in the bytes of an entry's object, as that of this job.
+
+        An object of another job names its files below that job's root: here they get their origin.
+        """
+        path = entry.metadata.path
+        origin, _ = split_origin(path)
+        if origin is None:
+            return self.decode_shipped_subtask(entry, data)
+        known = KnownObjects() if self.known is None else self.known
+        return known.decode(path, data, lambda item: self._adopt(item, path, origin))
+
+    def decode_shipped_subtask(self, entry: SubtaskEntry, data: bytes) -> SubtaskMetadata:
+        """The metadata of a subtask that was encoded as that of this job."""
         path = entry.metadata.path
         known = KnownObjects() if self.known is None else self.known
         return known.decode(path, data, lambda item: decode_subtask(item, self.url_of(path), self.job_id))
+
+    def _adopt(self, data: bytes, path: str, origin: str) -> SubtaskMetadata:
+        stored = decode_subtask(data, self.url_of(path), origin)
+        tables = (replace(table, files=_with_origins(table.files, origin)) for table in stored.tables)
+        return replace(stored, job_id=self.job_id, tables=tuple(tables))
 
     def _verify_known(self, ref: ObjectRef, known: KnownObjects) -> bytes:
         data = known.get(ref.path)
@@ -316,9 +342,21 @@ class JobObjects:
         )
 
     def _missing_error(self, ref: ObjectRef) -> CorruptionError:
+        origin, _ = split_origin(ref.path)
+        if origin is not None:
+            return CorruptionError(
+                f"an object of job {origin} is missing, from which job {self.job_id} was forked",
+                object_name=self.url_of(ref.path),
+                expected=f"{ref.size_bytes} bytes, kept as long as the fork needs them",
+                action=f"restore what was deleted of job {origin} from a copy",
+            )
         return CorruptionError(
             "a referenced object is missing",
             object_name=self.url_of(ref.path),
             expected=f"{ref.size_bytes} bytes",
             action=RESTORE_OR_GO_BACK,
         )
+
+
+def _with_origins(files: Sequence[FileRef], origin: str) -> tuple[FileRef, ...]:
+    return tuple(replace(file, path=with_origin(file.path, origin)) for file in files)

@@ -17,7 +17,7 @@ from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.names import did_you_mean, require_name
 from lakestate.protocol.relative_path import require_relative_path
 from lakestate.protocol.table_types import TableType
-from lakestate.protocol.values import Epoch, FileRef, Generation, ObjectRef
+from lakestate.protocol.values import Epoch, FileRef, ForkPoint, Generation, ObjectRef
 
 FORMAT_MAJOR = 1
 FORMAT_MINOR = 0
@@ -249,6 +249,22 @@ class WentBack:
 
 
 @dataclass(frozen=True, slots=True)
+class ForkedFrom:
+    """A job began with the state of an epoch of another job."""
+
+    job_id: str
+    epoch: Epoch
+    is_muted: bool
+    """Whether the epoch has no output: nothing of it is committed, now or later."""
+    unknown_fields: bytes = b""
+
+    @property
+    def point(self) -> ForkPoint:
+        """The epoch that it began with."""
+        return ForkPoint(self.job_id, self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything about one epoch, in one object."""
 
@@ -270,8 +286,19 @@ class Manifest:
     """As in the fence, which can therefore be rebuilt; see `GenerationRecord`."""
     went_back: WentBack | None = None
     """The last time that the job went back; carried from epoch to epoch."""
+    forked_from: ForkedFrom | None = None
+    """Where the state began, if the job is a fork; carried from epoch to epoch."""
     format: FormatVersion = field(default_factory=FormatVersion)
     unknown_fields: bytes = b""
+
+    @property
+    def is_muted(self) -> bool:
+        """Whether the epoch has no output, because the job is a fork that was not asked to write."""
+        return self.forked_from is not None and self.forked_from.is_muted
+
+    def forked_as(self, *, is_muted: bool) -> ForkedFrom | None:
+        """What the next epoch says about the fork; None if the job is not one."""
+        return None if self.forked_from is None else replace(self.forked_from, is_muted=is_muted)
 
     def operator(self, operator_id: str) -> OperatorEntry | None:
         """An operator's entry, or None."""

@@ -7,10 +7,11 @@ suffix if the plain name is taken. No name is ever used for two contents.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from lakestate.protocol.names import require_name
+from lakestate.protocol.relative_path import split_origin
 from lakestate.protocol.values import EPOCH_MAX, Epoch
 
 FENCE = "generation.json"
@@ -45,6 +46,8 @@ class ObjectName:
     path: str
     kind: ObjectKind
     epoch: Epoch | None = None
+    origin: str | None = None
+    """The job that owns the object, if it is not the one that names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,19 @@ class Paths:
         return f"{TAGS}{require_name('tag', name)}.json"
 
 
+_FORK_TAG = "fork-"
+
+
+def fork_tag(state_id: str) -> str:
+    """The name of the tag that keeps a fork's epoch in the parent. No other fork ever has the same."""
+    return f"{_FORK_TAG}{state_id}"
+
+
+def is_fork_tag(name: str) -> bool:
+    """Whether a tag can be one that was made with a fork. A person may have chosen such a name, too."""
+    return name.startswith(_FORK_TAG)
+
+
 def _suffix(attempt: str | None) -> str:
     return "" if attempt is None else f".{attempt}"
 
@@ -123,7 +139,7 @@ _PATTERNS = (
 
 
 def parse_object_name(path: str) -> ObjectName:
-    """Kind and epoch of the object at a path below the job's root.
+    """Kind and epoch of the object at a path below the job's root, or of another job.
 
     >>> name = parse_object_name("checkpoints/12/operator-op/users-0-a1.parquet")
     >>> name.kind, name.epoch
@@ -131,6 +147,9 @@ def parse_object_name(path: str) -> ObjectName:
     >>> parse_object_name("notes.txt").kind
     <ObjectKind.FOREIGN: 'foreign object'>
     """
+    origin, below = split_origin(path)
+    if origin is not None:
+        return replace(parse_object_name(below), path=path, origin=origin)
     if path == FENCE:
         return ObjectName(path, ObjectKind.FENCE)
     if path == BOUNDARY:

@@ -19,7 +19,7 @@ from lakestate.errors import (
 )
 from lakestate.protocol.names import require_name
 from lakestate.protocol.sealed_json import seal, unseal
-from lakestate.protocol.values import Epoch, Generation, ObjectRef
+from lakestate.protocol.values import Epoch, ForkPoint, Generation, ObjectRef
 
 RECORD_FORMAT = 1
 
@@ -90,6 +90,17 @@ class GenerationRecord(Record):
     state_id: str = ""
     """Identifies the state of the job from its first claim on. A job that is deleted and started again
     under the same name has another one. Empty for a job that is older than this field."""
+    forked_from: str = ""
+    """The epoch that a fork begins with, as `ForkPoint` writes it. Carried from claim to claim."""
+
+    def __post_init__(self) -> None:
+        if self.forked_from:
+            ForkPoint.parse(self.forked_from)
+
+    @property
+    def fork_point(self) -> ForkPoint | None:
+        """Where the job begins, if it is a fork."""
+        return ForkPoint.parse(self.forked_from) if self.forked_from else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +135,13 @@ class TagRecord(Record):
     epoch: Epoch
     manifest: ObjectRef
     created_at_ms: int
+    fork: str = ""
+    """The job that needs the epoch, if the tag was made with a fork."""
 
     def __post_init__(self) -> None:
         require_name("tag", self.name)
+        if self.fork:
+            require_name("job", self.fork)
 
 
 @dataclass(frozen=True, slots=True)

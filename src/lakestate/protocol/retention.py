@@ -44,6 +44,8 @@ class RetentionFacts:
     objects: Collection[str]
     unread_tags: tuple[Damaged, ...] = ()
     spared: Collection[str] = frozenset()
+    forked: Collection[str] = frozenset()
+    """What forks need of epochs that have no record any more."""
 
     @property
     def retained(self) -> frozenset[Epoch]:
@@ -115,7 +117,7 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan | RetentionRefused:
         return RetentionRefused((*facts.unread_tags, *damages))
     if not any(epoch >= facts.boundary for epoch in facts.published):
         return RetentionRefused((Damaged(f"epoch {facts.boundary}", "no published epoch would remain"),))
-    needed = _needed_objects(facts).union(facts.spared)
+    needed = needed_objects(facts).union(facts.spared)
     first: list[str] = []
     then: list[str] = []
     kept: list[str] = []
@@ -124,6 +126,9 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan | RetentionRefused:
         name = parse_object_name(path)
         if name.kind is ObjectKind.FOREIGN:
             foreign.append(path)
+        elif name.origin is not None:
+            # Only its own job deletes an object, whatever refers to it.
+            kept.append(path)
         elif name.epoch is None or name.epoch >= facts.boundary or path in needed:
             kept.append(path)
         elif name.kind is ObjectKind.EPOCH_RECORD:
@@ -133,9 +138,11 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan | RetentionRefused:
     return RetentionPlan(facts.boundary, tuple(first), tuple(then), tuple(kept), tuple(foreign))
 
 
-def _needed_objects(facts: RetentionFacts) -> frozenset[str]:
+def needed_objects(facts: RetentionFacts) -> frozenset[str]:
+    """What retained epochs and forks need."""
     known = (facts.references[epoch] for epoch in facts.retained)
-    return frozenset(path for paths in known if not isinstance(paths, Damaged) for path in paths)
+    found = frozenset(path for paths in known if not isinstance(paths, Damaged) for path in paths)
+    return found.union(facts.forked)
 
 
 def _unread(epoch: Epoch) -> Damaged:

@@ -8,7 +8,7 @@ from typing import Self
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.key_ranges import ALL_KEYS, KeyRange, key_range_of, require_parallelism
 from lakestate.protocol.names import require_name
-from lakestate.protocol.relative_path import require_relative_path
+from lakestate.protocol.relative_path import require_object_path
 
 EPOCH_MAX = 2**32 - 1
 GENERATION_MAX = 2**63 - 1
@@ -114,15 +114,43 @@ class TaskInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ForkPoint:
+    """The epoch of a job that a fork begins with.
+
+    >>> str(ForkPoint("totals", Epoch(12)))
+    'totals@12'
+    >>> ForkPoint.parse("totals@12")
+    ForkPoint(job_id='totals', epoch=Epoch(12))
+    """
+
+    job_id: str
+    epoch: Epoch
+
+    def __str__(self) -> str:
+        return f"{self.job_id}@{self.epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> ForkPoint:
+        """The point that a text names, exactly as `str` writes it."""
+        job_id, _, number = text.partition("@")
+        if not number.isascii() or not number.isdecimal() or str(int(number)) != number:
+            raise InvalidInputError("not an epoch of a job", found=repr(text), expected="job@epoch")
+        return cls(require_name("job", job_id), Epoch(int(number)))
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """A stored object with the size and checksum of its bytes. The path is relative to the job's root."""
+    """A stored object with the size and checksum of its bytes. The path is relative to the job's root.
+
+    In a fork it may lead to an object of another job; see `relative_path`.
+    """
 
     path: str
     size_bytes: int
     checksum: int
 
     def __post_init__(self) -> None:
-        require_relative_path(self.path)
+        require_object_path(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +202,7 @@ class FileRef:
     unknown_fields: bytes = b""
 
     def __post_init__(self) -> None:
-        require_relative_path(self.path)
+        require_object_path(self.path)
 
     def clipped_to(self, keys: KeyRange) -> FileRef | None:
         """The same file for the holder of `keys`, or None if it has no valid rows there."""

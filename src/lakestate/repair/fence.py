@@ -13,9 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lakestate.ambient import Ambient
+from lakestate.coordinator.claim import identity_in
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import CorruptionError, InvalidInputError, NotFoundError, OutcomeUnknownError
 from lakestate.job.objects import JobObjects
+from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.paths import FENCE
 from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.values import FIRST_GENERATION, GENERATION_MAX, Epoch, Generation
@@ -65,7 +67,7 @@ def rebuild_fence(backend: ParquetBackend, job_id: str) -> RebuiltFence:
         current = _decode(job, found)
         if current is not None and current.claim_id == claim_id:
             # Our write had succeeded, and its answer was lost.
-            return RebuiltFence(current.generation, current.state_id, _newest(job)[0], set_aside)
+            return RebuiltFence(current.generation, current.state_id, _newest_epoch(job), set_aside)
         epoch, record = _plan(job, found, claim_id, ambient)
         if found is not None:
             set_aside = _set_aside(job, found.data, claim_id)
@@ -79,7 +81,9 @@ def _plan(
     job: JobObjects, found: StoredObject | None, claim_id: str, ambient: Ambient
 ) -> tuple[Epoch | None, GenerationRecord]:
     """The fence to write, and the epoch that it is taken from."""
-    epoch, state_id = _newest(job)
+    newest = _newest(job)
+    epoch = None if newest is None else newest.epoch
+    state_id, forked_from = (None, "") if newest is None else identity_in(newest)
     known = max(_known_generations(job), default=None)
     current = _decode(job, found)
     if current is not None:
@@ -90,7 +94,8 @@ def _plan(
     highest = max(known or 0, salvaged, 0 if current is None else current.generation)
     generation = Generation(highest + 1) if highest else FIRST_GENERATION
     identity = ambient.new_id() if state_id is None else state_id
-    return epoch, GenerationRecord(job.job_id, generation, claim_id, ambient.now_ms(), identity)
+    record = GenerationRecord(job.job_id, generation, claim_id, ambient.now_ms(), identity, forked_from)
+    return epoch, record
 
 
 def _refuse_intact(
@@ -107,21 +112,26 @@ def _refuse_intact(
         )
 
 
-def _newest(job: JobObjects) -> tuple[Epoch | None, str | None]:
-    """The newest epoch that can be read, with the identity of its state; None if there was none ever."""
+def _newest_epoch(job: JobObjects) -> Epoch | None:
+    newest = _newest(job)
+    return None if newest is None else newest.epoch
+
+
+def _newest(job: JobObjects) -> Manifest | None:
+    """The newest epoch that can be read; None if there was none ever."""
     epochs = job.list_epochs()
     for epoch in reversed(epochs):
         with suppress(CorruptionError):
             record = job.read_epoch(epoch)
             if record is not None:
-                return epoch, job.read_manifest(record).state_id
+                return job.read_manifest(record)
     if epochs:
         raise CorruptionError(
             "no epoch can be read from which a fence could be rebuilt",
             object_name=job.url_of(job.paths.epoch_record(epochs[-1])),
             action="restore an epoch record and its manifest, or the fence; ls.verify names what is damaged",
         )
-    return None, None
+    return None
 
 
 def _known_generations(job: JobObjects) -> Iterator[Generation]:

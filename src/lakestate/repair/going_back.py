@@ -283,6 +283,8 @@ class _GoingBack:
             sinks=tuple(_pre_commits(written)),
             engine_files=engine_files_at(source, epoch),
             went_back=WentBack(self._to, epoch),
+            # Whether the job writes its output is not part of the state that it goes back to.
+            forked_from=source.forked_from if newest.intact is None else newest.intact.forked_from,
         )
         return manifest, finished
 
@@ -301,7 +303,7 @@ class _GoingBack:
         later = readable_epochs(self._job, after=self._to)
         not_committed = [each for each in later if not self._job.is_marked_committed(each.epoch)]
         for sink_id, sink in self._sinks.items():
-            if source.operator(sink_id) is None or not keeps_open_files(sink):
+            if source.is_muted or source.operator(sink_id) is None or not keeps_open_files(sink):
                 continue
             is_damaged_later = newest.last != intact.epoch
             still_open = OpenSince.of(sink, sink_id, intact, not_committed, is_damaged_later=is_damaged_later)

@@ -86,6 +86,8 @@ def later_output(
     files: list[FileEvent] = []
     commits: list[OtherCommit] = []
     for number, manifest in sorted(known.items()):
+        if manifest.is_muted:
+            continue
         _check_known(manifest, {*sinks, *operators})
         for pre_commit in manifest.sinks:
             sink = sinks.get(pre_commit.sink_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
@@ -15,6 +16,7 @@ from lakestate.coordinator.job_clock import JobClock
 from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.recover import refuse_finished_before_claim
+from lakestate.coordinator.upkeep import Exporter
 from lakestate.errors import InvalidInputError
 from lakestate.inspection.exports import Export, keep_fresh
 from lakestate.inspection.exports.fresh import check_exports
@@ -40,7 +42,7 @@ from lakestate.spark.execution.work import SparkWork
 from lakestate.spark.graph.checks import check_names, check_stored, check_types, tables_of
 from lakestate.spark.graph.description import describe_graph
 from lakestate.spark.graph.dropped import Dropped, resolve_dropped
-from lakestate.spark.graph.nodes import Late, SinkNode, SourceNode
+from lakestate.spark.graph.nodes import Graph, Late, SinkNode, SourceNode, mute, sinks_in
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.query import PipelineQuery
 from lakestate.spark.session import check_session, check_speculation
@@ -51,6 +53,9 @@ from lakestate.tables.contract import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+_log = logging.getLogger("lakestate.pipeline")
 
 
 class Pipeline:
@@ -163,6 +168,7 @@ class Pipeline:
         take_over_output: bool = False,
         progress: bool | None = None,
         reset_clock: bool = False,
+        unmute: bool = False,
     ) -> PipelineQuery:
         """Check the pipeline, take over the job, and continue after its newest epoch.
 
@@ -184,6 +190,9 @@ class Pipeline:
         `reset_clock` lets the time of the job go back to that of this driver's clock, if an earlier driver's
         clock was ahead. Rows that had expired are removed, and the time to live of all others begins anew.
 
+        A fork that is muted runs its operators, and drops what would go to sinks and to `on_commit`. With
+        `unmute` it writes from the next epoch on, and does so at every later start.
+
         In a terminal or a notebook, the query shows a line about its newest epoch. `progress` switches
         it on or off; so does the environment variable `LAKESTATE_PROGRESS`, 1 or 0.
         """
@@ -194,23 +203,29 @@ class Pipeline:
         check_exports(self._exports, self.declared_tables())
         session = self._graph.sources[0].frame.sparkSession
         check_session(session)
-        schemas = Schemas(session, self._graph)
-        check_types(self._graph, schemas)
         # Before the job is claimed: a pipeline that cannot run must not stop the driver that is running.
         stored = self._stored_epoch(from_epoch)
+        is_muted = stored is not None and stored.is_muted and not unmute
+        graph = mute(self._graph) if is_muted else self._graph
+        if is_muted:
+            _log.warning(
+                "job %s is a muted fork: its sinks write nothing until start(unmute=True)", self._job_id
+            )
+        schemas = Schemas(session, graph)
+        check_types(graph, schemas)
         if not reopen:
             refuse_finished_before_claim(stored, self._backend.objects(self._job_id))
         if not reset_clock:
             self._clock().check(stored)
         dropped = self._check_stored(stored, drop)
-        pipeline = compile_pipeline(self._graph, schemas, self._parallelism, self._backend, dropped.tables)
+        pipeline = compile_pipeline(graph, schemas, self._parallelism, self._backend, dropped.tables)
         check_speculation(session, pipeline)
         check_code(session, pipeline)
         claim = OutputClaim.TAKE_OVER if take_over_output else OutputClaim.OWN
         if stored is not None and not take_over_output:
-            self._output_claim(OutputClaim.LOOK)(stored.state_id)
+            self._output_claim(graph, OutputClaim.LOOK)(stored.state_id)
         work = SparkWork(self._job_id)
-        driver = self._driver(pipeline, listeners, claim, work)
+        driver = self._driver(pipeline, listeners, claim, work, muted=is_muted)
         directory = SparkDirectory(None if spark_checkpoint is None else Path(spark_checkpoint), self._job_id)
         try:
             if from_epoch is not None:
@@ -289,7 +304,10 @@ class Pipeline:
         listeners: Sequence[Listener],
         claim: OutputClaim,
         work: SparkWork,
+        *,
+        muted: bool,
     ) -> JobDriver:
+        sinks = sinks_in(pipeline.graph)
         return JobDriver(
             self._backend,
             self._job_id,
@@ -303,11 +321,12 @@ class Pipeline:
             },
             settings=self._settings,
             compactor=self._compactor(pipeline.schemas, work),
-            clean_up=sink_clean_up(self.sinks, self._job_id),
-            claim_output=self._output_claim(claim),
-            take_over=sink_take_over(self.sinks),
+            clean_up=sink_clean_up(sinks, self._job_id),
+            claim_output=self._output_claim(pipeline.graph, claim),
+            take_over=sink_take_over(sinks),
             tell_files=partial(tell_files, listeners),
-            exporter=keep_fresh(self._backend, self._job_id, self._exports) if self._exports else None,
+            exporter=self._exporter(muted=muted),
+            muted=muted,
         )
 
     @property
@@ -327,10 +346,10 @@ class Pipeline:
     @property
     def sinks(self) -> dict[str, Sink]:
         """The sinks, by id."""
-        return {node.step_id: node.sink for node in self._graph.sinks}
+        return sinks_in(self._graph)
 
-    def _output_claim(self, claim: OutputClaim) -> Callable[[str], None]:
-        return output_claim(self.sinks, self._backend, self._job_id, claim)
+    def _output_claim(self, graph: Graph, claim: OutputClaim) -> Callable[[str], None]:
+        return output_claim(sinks_in(graph), self._backend, self._job_id, claim)
 
     def committers(self) -> dict[str, JobCommitter | OperatorCommitter]:
         """Those of sinks and operators, in the order in which they were added."""
@@ -341,6 +360,11 @@ class Pipeline:
             elif has_on_commit(node.operator, f"operator {node.step_id}"):
                 found[node.step_id] = operator_committer(node.operator)
         return found
+
+    def _exporter(self, *, muted: bool) -> Exporter | None:
+        # Copies of tables are output, too: those of a muted fork would replace those of its parent.
+        is_wanted = self._exports and not muted
+        return keep_fresh(self._backend, self._job_id, self._exports) if is_wanted else None
 
     def _compactor(self, schemas: Schemas, work: SparkWork) -> SparkCompactor | None:
         policy = self._settings.compaction

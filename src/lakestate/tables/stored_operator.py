@@ -15,6 +15,7 @@ from hashlib import blake2b
 from lakestate.codec import encode_subtask
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import OperatorEntry, SubtaskEntry, SubtaskMetadata, TableConfig, TableFiles
+from lakestate.protocol.relative_path import split_origin
 from lakestate.protocol.rescale import needs_all_subtasks, plan_rescale
 from lakestate.protocol.values import FileRef, TaskInfo
 from lakestate.tables.contract import Table
@@ -55,7 +56,8 @@ class ShippedOperator:
         """What a subtask takes its state from."""
         wanted = plan_rescale(task, entry)
         encoded = {each.subtask_index: item for each, item in zip(entry.subtasks, self.subtasks, strict=True)}
-        subtasks = [(each, objects.decode_subtask(each, encoded[each.subtask_index])) for each in wanted]
+        shipped = [(each, encoded[each.subtask_index]) for each in wanted]
+        subtasks = [(each, objects.decode_shipped_subtask(each, data)) for each, data in shipped]
         return StoredOperator(self.configs, self.replicated, subtasks)
 
     def gone_files(self, subtask_index: int) -> Mapping[str, tuple[FileRef, ...]]:
@@ -78,7 +80,10 @@ def ship_operator(entry: OperatorEntry, objects: JobObjects, gone: GoneFiles) ->
     return ShippedOperator(
         configs,
         _merge_replicated(configs.values(), metadata),
-        tuple(_encode_needed(found, data) for found, data in zip(metadata, encoded, strict=True)),
+        tuple(
+            _encode_needed(each, found, data)
+            for each, found, data in zip(entry.subtasks, metadata, encoded, strict=True)
+        ),
         {index: pickle.dumps(files) for index, files in gone.items()},
     )
 
@@ -100,9 +105,10 @@ def _digest_table(table: TableFiles) -> TableFiles:
     return replace(table, commit_data=blake2b(table.commit_data, digest_size=16).digest())
 
 
-def _encode_needed(metadata: SubtaskMetadata, encoded: bytes) -> bytes:
+def _encode_needed(entry: SubtaskEntry, metadata: SubtaskMetadata, encoded: bytes) -> bytes:
     needed = digest_commit_data(metadata)
-    return encoded if needed is metadata else encode_subtask(needed)
+    is_stored_so = needed is metadata and split_origin(entry.metadata.path)[0] is None
+    return encoded if is_stored_so else encode_subtask(needed)
 
 
 def gone_files(before: SubtaskMetadata, now: SubtaskMetadata) -> dict[str, tuple[FileRef, ...]]:

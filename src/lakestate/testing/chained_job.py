@@ -40,6 +40,7 @@ class ChainedJob:
         job_id: str = "job",
         operator_id: str = OPERATOR,
         exporter: Exporter | None = None,
+        muted: bool = False,
     ) -> None:
         self._key = key
         self.backend = backend
@@ -61,6 +62,7 @@ class ChainedJob:
             clean_up=sink_clean_up(sinks, job_id),
             exporter=exporter,
             upkeep_executor=InlineExecutor(),
+            muted=muted,
         )
         self.driver.start()
 

@@ -339,6 +339,7 @@ class Manifest(_message.Message):
     ENGINE_LOGS_FIELD_NUMBER: _builtins.int
     STATE_ID_FIELD_NUMBER: _builtins.int
     WENT_BACK_FIELD_NUMBER: _builtins.int
+    FORKED_FROM_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     epoch: _builtins.int
     generation: _builtins.int
@@ -370,6 +371,10 @@ class Manifest(_message.Message):
     def went_back(self) -> Global___WentBack:
         """The last time that the job was made to continue from an earlier epoch; carried from epoch to epoch."""
 
+    @_builtins.property
+    def forked_from(self) -> Global___ForkedFrom:
+        """Where the state of the job began, if it is a fork; carried from epoch to epoch."""
+
     def __init__(
         self,
         *,
@@ -390,10 +395,11 @@ class Manifest(_message.Message):
         engine_logs: _abc.Iterable[Global___EngineLog] | None = ...,
         state_id: _builtins.str = ...,
         went_back: Global___WentBack | None = ...,
+        forked_from: Global___ForkedFrom | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "format", b"format", "parent", b"parent", "watermark_us", b"watermark_us", "went_back", b"went_back"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "forked_from", b"forked_from", "format", b"format", "parent", b"parent", "watermark_us", b"watermark_us", "went_back", b"went_back"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "engine_files", b"engine_files", "engine_logs", b"engine_logs", "epoch", b"epoch", "finished_ms", b"finished_ms", "format", b"format", "generation", b"generation", "job_id", b"job_id", "min_epoch", b"min_epoch", "operators", b"operators", "parent", b"parent", "sinks", b"sinks", "sources", b"sources", "started_ms", b"started_ms", "state_id", b"state_id", "status", b"status", "watermark_us", b"watermark_us", "went_back", b"went_back"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "engine_files", b"engine_files", "engine_logs", b"engine_logs", "epoch", b"epoch", "finished_ms", b"finished_ms", "forked_from", b"forked_from", "format", b"format", "generation", b"generation", "job_id", b"job_id", "min_epoch", b"min_epoch", "operators", b"operators", "parent", b"parent", "sinks", b"sinks", "sources", b"sources", "started_ms", b"started_ms", "state_id", b"state_id", "status", b"status", "watermark_us", b"watermark_us", "went_back", b"went_back"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__parent: _TypeAlias = _typing.Literal["parent"]  # noqa: Y015
     _WhichOneofArgType__parent: _TypeAlias = _typing.Literal["_parent", b"_parent"]  # noqa: Y015
@@ -429,3 +435,30 @@ class WentBack(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WentBack: _TypeAlias = WentBack  # noqa: Y015
+
+@_typing.final
+class ForkedFrom(_message.Message):
+    """The job began with the state of epoch `epoch` of job `job_id`. While it is muted, it commits no output."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    IS_MUTED_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    epoch: _builtins.int
+    is_muted: _builtins.bool
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        is_muted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "is_muted", b"is_muted", "job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkedFrom: _TypeAlias = ForkedFrom  # noqa: Y015

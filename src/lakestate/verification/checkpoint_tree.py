@@ -14,7 +14,7 @@ from functools import partial
 
 import xxhash
 
-from lakestate.codec import decode_manifest, decode_subtask
+from lakestate.codec import decode_manifest
 from lakestate.codec.engine_files import engine_file_damage
 from lakestate.coordinator.engine.logs import join_pieces
 from lakestate.coordinator.epoch_plan import decode_commit_parts
@@ -150,8 +150,7 @@ class CheckpointTree:
         data = audit.read_verified(ref)
         if data is None:
             return None
-        url = audit.objects.url_of(ref.path)
-        metadata = audit.try_read(ref.path, lambda: decode_subtask(data, url, audit.objects.job_id))
+        metadata = audit.try_read(ref.path, lambda: audit.objects.decode_subtask(entry, data))
         if metadata is None:
             return None
         for flaw in audit.try_read(ref.path, lambda: list(_metadata_flaws(metadata))) or ():

@@ -176,7 +176,8 @@ def _epochs_without_record(audit: Audit, records: Records, left: _EpochTraces) -
         # Epochs before the oldest one that is left may have been collected.
         oldest = min(records.published, default=oldest)
     evidence = {epoch: "the epoch's commit marker" for epoch in left.marked if epoch >= oldest}
-    known = {tag.epoch for tag in records.tags.values()}
+    # What a fork needs is kept by its tag alone: the record may go while the fork is made.
+    known = {tag.epoch for tag in records.tags.values() if not tag.fork}
     if records.boundary is not None:
         known.add(records.boundary.oldest)
     for epoch in sorted(left.with_manifest):

@@ -42,7 +42,7 @@ def test_the_page_on_operations_runs_and_its_program_runs_twice(
     assert {type(first["spark"])} == {SparkSession}
     for block in others:
         exec(block.replace("start_http_server(8000)", ""), first)
-    assert first["backend"].tags("bid-counts") == ()
+    assert [tag.fork for tag in first["backend"].tags("bid-counts")] == ["bid-counts-trial"]
     assert f"```\n{first['found']}\n```" in page
     second: dict[str, Any] = {"__name__": "__main__"}
     exec(program, second)

@@ -183,3 +183,46 @@ class TestGoingBack:
         run_available(totals_pipeline(spark, tmp_path, backend), from_epoch=2, accept_visible_output=True)
         found = state_rows(backend, "totals", "totals", Totals(), "totals")
         assert found == spark_totals(spark, tmp_path / "in")
+
+
+def test_a_fork_reads_on_from_its_epoch_muted_and_then_writes_only_its_own_rows(
+    spark: SparkSession, tmp_path: Path, backend: ls.ParquetBackend
+) -> None:
+    def pipeline(job_id: str, output: str) -> ls.Pipeline:
+        made = ls.Pipeline(job_id, backend, parallelism=2, retention=ls.RetentionPolicy(2))
+        rows = made.source(read_stream(spark, tmp_path / "in"))
+        rows.key_by("user").apply("totals", Totals())
+        rows.sink("out", ls.ParquetSink(f"file://{tmp_path}/{output}"))
+        return made
+
+    def totals_of(job_id: str) -> object:
+        return state_rows(backend, job_id, "totals", Totals(), "totals")
+
+    rows = [events(number, 20).to_pylist() for number in range(4)]
+    for number in range(2):
+        write_input(tmp_path / "in", number, events(number, 20))
+    # Files are open when the fork is made.
+    parent = pipeline("totals", "out").start(trigger={"processingTime": "100 milliseconds"})
+    parent.processAllAvailable()
+    before = totals_of("totals")
+    assert ls.fork(backend, "totals", "trial").left_out == ("out",)
+    # The parent runs on, while the fork runs with the same code: Spark knows them apart.
+    write_input(tmp_path / "in", 2, events(2, 20))
+    parent.processAllAvailable()
+    assert totals_of("trial") == before
+    run_available(pipeline("trial", "out"))
+    expected = spark_totals(spark, tmp_path / "in")
+    assert totals_of("trial") == expected
+    parent.stop(finish_files=True)
+    assert totals_of("totals") == expected
+    written = sorted((row for number in range(3) for row in rows[number]), key=str)
+    assert sorted(read_output(tmp_path / "out"), key=str) == written
+    # Asked to write, to a place of its own, from now on.
+    write_input(tmp_path / "in", 3, events(3, 20))
+    run_available(pipeline("trial", "own"), finish_files=True, unmute=True)
+    assert totals_of("trial") == spark_totals(spark, tmp_path / "in")
+    assert sorted(read_output(tmp_path / "own"), key=str) == sorted(rows[3], key=str)
+    assert sorted(read_output(tmp_path / "out"), key=str) == written
+    assert totals_of("totals") == expected
+    for job_id in ("totals", "trial"):
+        assert ls.verify(backend, job_id).is_clean

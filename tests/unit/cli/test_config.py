@@ -84,7 +84,7 @@ def test_a_place_the_form_and_the_environment_decide_what_is_printed(
     (state.parent / "config.toml").write_text(f'output = "csv"\n[places]\nprod = "{state}"\n')
     monkeypatch.delenv("LAKESTATE_AT")
     as_csv = run_command("tags", "shop")
-    assert (as_csv.code, as_csv.out) == (0, "tag,epoch,created\n")
+    assert (as_csv.code, as_csv.out) == (0, "tag,epoch,created,fork\n")
     assert run_command("--at", "prod", "-o", "json", "tags", "shop").out == "[]\n"
     monkeypatch.setenv("LAKESTATE_OUTPUT", "json")
     assert run_command("tags", "shop", "--at", "prod").out == "[]\n"

@@ -57,6 +57,7 @@ SITUATIONS: dict[str, Callable[[Path], None]] = {
     "first": nothing,
     "A job is stuck": nothing,
     "A bad deploy": nothing,
+    "Try something on real state": nothing,
     "An object is corrupt": corrupt,
     "State is too large": nothing,
     "Another bucket": with_room_for_a_copy,

@@ -78,6 +78,9 @@ def test_the_tags_of_the_page_on_operations(tmp_path: Path, capsys: pytest.Captu
     exec(blocks("operations.md", "Tags")[0], {"backend": backend})
     assert "name='before-sale', epoch=Epoch(1)" in capsys.readouterr().out
     assert backend.tags("bid-counts") == ()
+    for _ in range(2):
+        exec(blocks("operations.md", "Forks")[0], {"backend": backend, "ls": ls})
+        assert capsys.readouterr().out == "bid-counts@1 True\n"
 
 
 def test_a_checkpoint_is_read_by_pyarrow_and_duckdb_alone(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import click
 from lakestate.cli.options import command, job_argument, limit_option, table_arguments
 from lakestate.cli.output import Listing
 from lakestate.cli.rows.listings import parse_keys, show_rows, split_table_name
-from lakestate.cli.session import NEWEST, Session
+from lakestate.cli.session import Session
 from lakestate.cli.waiting import note, waiting
 from lakestate.errors import IncompatibleStateError
 from lakestate.inspection import JobState, StateChanges
 from lakestate.inspection.changes import EXPIRED, KeyVersion
+from lakestate.job.named_epochs import NEWEST
 from lakestate.protocol.values import Epoch
 from lakestate.row_kind import AFTER, CHANGE, DELETE, INSERT
 

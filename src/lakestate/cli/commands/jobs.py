@@ -162,10 +162,12 @@ def _report(job_id: str, seen: SeenEpoch, subtasks: SeenSubtasks) -> Report:
 
 
 def _manifest_facts(manifest: Manifest) -> dict[str, object]:
-    summary, back = manifest.summary, manifest.went_back
+    summary, back, forked = manifest.summary, manifest.went_back, manifest.forked_from
     return {
         "parent": manifest.parent,
         "went_back_to": None if back is None else back.to,
+        "forked_from": None if forked is None else str(forked.point),
+        "muted": None if forked is None else forked.is_muted,
         "started": moment_of_ms(manifest.started_ms),
         "duration_ms": Millis(manifest.finished_ms - manifest.started_ms),
         "watermark": moment_of_us(manifest.watermark_us),

@@ -10,6 +10,7 @@ from lakestate.cli.options import command, dry_run_option, epoch_argument, job_a
 from lakestate.cli.output import Listing, Report
 from lakestate.cli.session import Session
 from lakestate.cli.waiting import note
+from lakestate.coordinator.retention.needed_tags import refuse_needed_tag
 from lakestate.errors import ConflictError, CorruptionError, NotFoundError
 from lakestate.job.objects import JobObjects
 from lakestate.job.published_epochs import open_epoch
@@ -23,8 +24,8 @@ from lakestate.protocol.records import TagRecord
 def tags(session: Session, job_id: str) -> None:
     """List the tags of a job. Each keeps an epoch from retention."""
     found, damages = _read_tags(session.job(job_id))
-    rows = [(tag.name, tag.epoch, moment_of_ms(tag.created_at_ms)) for tag in found]
-    session.show(Listing(("tag", "epoch", "created"), rows))
+    rows = [(tag.name, tag.epoch, moment_of_ms(tag.created_at_ms), tag.fork or None) for tag in found]
+    session.show(Listing(("tag", "epoch", "created", "fork"), rows))
     for damage in damages:
         note(f"a tag cannot be read: {damage}")
         session.exit_code = ExitCode.DAMAGED
@@ -56,7 +57,10 @@ def tag(session: Session, job_id: str, name: str, epoch: str, dry_run: bool) -> 
 @click.argument("name")
 @dry_run_option
 def untag(session: Session, job_id: str, name: str, dry_run: bool) -> None:
-    """Delete a tag. Its epoch goes with the next retention, unless something else keeps it."""
+    """Delete a tag. Its epoch goes with the next retention, unless something else keeps it.
+
+    The tag of a fork is refused while the fork needs what it keeps.
+    """
     job = session.job(job_id)
     path = job.paths.tag(name)
     try:
@@ -68,6 +72,7 @@ def untag(session: Session, job_id: str, name: str, dry_run: bool) -> None:
         if found is None:
             raise _no_such_tag(job, name)
         epoch = found.epoch
+    refuse_needed_tag(job, name)
     if not dry_run:
         session.backend.delete_tag(job_id, name)
     session.show(Report({"job": job_id, "tag": name, "epoch": epoch, "done": not dry_run}))

@@ -11,6 +11,7 @@ from lakestate.job.objects import JobObjects
 from lakestate.protocol.key_ranges import KeyRange, key_range_of
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.paths import ObjectKind, parse_object_name
+from lakestate.protocol.relative_path import split_origin
 from lakestate.protocol.values import Epoch, FileRef
 
 KEY_RANGES = 8
@@ -110,9 +111,10 @@ class Requests:
 def requests_of(manifest: Manifest, files: Iterable[FileRef]) -> Requests:
     """The requests of an epoch, counted from what it left: see docs/limits.md."""
     here = manifest.epoch
-    data = sum(file.epoch == here for file in files)
+    data = sum(file.epoch == here and split_origin(file.path)[0] is None for file in files)
     entries = [subtask for operator in manifest.operators for subtask in operator.subtasks]
-    metadata = sum(parse_object_name(entry.metadata.path).epoch == here for entry in entries)
+    names = (parse_object_name(entry.metadata.path) for entry in entries)
+    metadata = sum(name.epoch == here and name.origin is None for name in names)
     return Requests(
         writes=data + metadata + PUBLISHING_WRITES + RETENTION_WRITES, reads=metadata + PUBLISHING_READS
     )

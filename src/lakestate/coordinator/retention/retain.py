@@ -1,4 +1,8 @@
-"""Retention: advance the boundary, read the tags again, classify every object, then delete."""
+"""Retention: advance the boundary, read the tags again, classify every object, then delete.
+
+Records of epochs are deleted first, and then the tags are read once more: somebody may have made a fork of an
+epoch until its record was gone.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from lakestate.ambient import Ambient
+from lakestate.codec import decode_manifest
 from lakestate.coordinator.claim import check_fence
+from lakestate.coordinator.retention.forks import release_parent
 from lakestate.coordinator.retention.known_references import KnownReferences
 from lakestate.errors import ConflictError, CorruptionError, IncompatibleStateError, OutcomeUnknownError
 from lakestate.job.objects import JobObjects, Versioned
 from lakestate.protocol.metadata import Manifest
 from lakestate.protocol.paths import BOUNDARY, TAGS, ObjectKind, parse_object_name
-from lakestate.protocol.records import BoundaryRecord, EpochRecord, GenerationRecord
+from lakestate.protocol.records import BoundaryRecord, EpochRecord, GenerationRecord, TagRecord
 from lakestate.protocol.resolve import Damaged
 from lakestate.protocol.retention import (
     RetentionFacts,
     RetentionPlan,
     RetentionPolicy,
     RetentionRefused,
+    needed_objects,
     next_boundary,
     plan_retention,
 )
@@ -132,12 +139,30 @@ def _carry_out(
         return refused
     if stored is None or stored.record.oldest < before.boundary:
         _advance_boundary(job, claim, before.boundary, stored, ambient)
-    plan = plan_retention(_refresh_tags(job, before))
-    if isinstance(plan, RetentionPlan):
+    facts = _refresh_tags(job, before)
+    plan = plan_retention(facts)
+    if isinstance(plan, RetentionPlan) and plan.delete_first:
         check_fence(job, claim)
         job.store.delete_many(job.store_path(path) for path in plan.delete_first)
+        facts = _refresh_tags(job, _without_records(before, plan))
+        plan = _with_first(plan_retention(facts), plan.delete_first)
+    if isinstance(plan, RetentionPlan):
+        check_fence(job, claim)
         job.store.delete_many(job.store_path(path) for path in plan.delete_then)
+        release_parent(job, claim, needed_objects(facts))
     return plan
+
+
+def _without_records(facts: RetentionFacts, done: RetentionPlan) -> RetentionFacts:
+    """The facts once the records that a plan deletes first are gone."""
+    gone = {parse_object_name(path).epoch for path in done.delete_first}
+    return replace(facts, published=[epoch for epoch in facts.published if epoch not in gone])
+
+
+def _with_first(
+    plan: RetentionPlan | RetentionRefused, first: tuple[str, ...]
+) -> RetentionPlan | RetentionRefused:
+    return replace(plan, delete_first=first) if isinstance(plan, RetentionPlan) else plan
 
 
 def _later_boundary(wanted: Epoch, stored: Versioned[BoundaryRecord] | None) -> Epoch:
@@ -153,21 +178,21 @@ def observe_listed(
     job: JobObjects, boundary: Epoch, published: Sequence[Epoch], known: KnownReferences
 ) -> RetentionFacts:
     """The facts, with every object of the job."""
-    tagged, unread_tags = _tagged_epochs(job)
+    tagged, unread_tags, forked = _read_tags(job, published)
     objects = _list_objects(job)
     references = _known_references(job, boundary, published, tagged, known)
-    return RetentionFacts(boundary, published, tagged, references, objects, unread_tags)
+    return RetentionFacts(boundary, published, tagged, references, objects, unread_tags, forked=forked)
 
 
 def observe_known(
     job: JobObjects, boundary: Epoch, published: Sequence[Epoch], known: KnownReferences
 ) -> RetentionFacts:
     """The facts, with just the objects of the epochs that go. Lists everything if one is not known."""
-    tagged, unread_tags = _tagged_epochs(job)
+    tagged, unread_tags, forked = _read_tags(job, published)
     going = [epoch for epoch in published if epoch < boundary and epoch not in tagged]
     objects = known.forget_before(boundary) if known.knows(going) else _list_objects(job)
     references = _known_references(job, boundary, published, tagged, known)
-    return RetentionFacts(boundary, published, tagged, references, objects, unread_tags)
+    return RetentionFacts(boundary, published, tagged, references, objects, unread_tags, forked=forked)
 
 
 def _list_objects(job: JobObjects) -> list[str]:
@@ -206,12 +231,29 @@ def _unreferenced_data(job: JobObjects, facts: RetentionFacts) -> frozenset[str]
     return frozenset(path for path in data if path not in referenced)
 
 
-def _tagged_epochs(job: JobObjects) -> tuple[frozenset[Epoch], tuple[Damaged, ...]]:
-    """The epochs that tags keep, and the damage that hides some of them."""
+def _read_tags(
+    job: JobObjects, published: Collection[Epoch]
+) -> tuple[frozenset[Epoch], tuple[Damaged, ...], frozenset[str]]:
+    """The epochs that tags keep, the damage that hides some of them, and what forks need besides.
+
+    A fork needs no record: if retention deletes that of its epoch at the moment the fork is made, the tag
+    of the fork still names the manifest.
+    """
     try:
-        return frozenset(tag.epoch for tag in job.read_tags()), ()
+        tags = job.read_tags()
+        lone = [tag for tag in tags if tag.fork and tag.epoch not in published]
+        return frozenset(tag.epoch for tag in tags), (), _needed_by_forks(job, lone)
     except (CorruptionError, IncompatibleStateError) as damage:
-        return frozenset(), (Damaged(damage.object_name or TAGS, str(damage)),)
+        return frozenset(), (Damaged(damage.object_name or TAGS, str(damage)),), frozenset()
+
+
+def _needed_by_forks(job: JobObjects, tags: Sequence[TagRecord]) -> frozenset[str]:
+    found: set[str] = set()
+    for tag in tags:
+        data = job.read_verified(tag.manifest)
+        manifest = decode_manifest(data, job.url_of(tag.manifest.path), job.job_id)
+        found |= {tag.manifest.path} | _objects_below(job, manifest)
+    return frozenset(found)
 
 
 def _references_in(job: JobObjects, record: EpochRecord) -> frozenset[str]:
@@ -220,13 +262,18 @@ def _references_in(job: JobObjects, record: EpochRecord) -> frozenset[str]:
 
 def references_of(job: JobObjects, record: EpochRecord, manifest: Manifest) -> frozenset[str]:
     """Every object that restoring an epoch needs. Reads the metadata that `job` does not know."""
-    entries = [subtask for operator in manifest.operators for subtask in operator.subtasks]
-    paths = {
+    paths = (
         job.paths.epoch_record(record.epoch),
         record.manifest.path,
         job.paths.commit_marker(record.epoch),
-    }
-    paths.update(entry.metadata.path for entry in entries)
+    )
+    return _objects_below(job, manifest).union(paths)
+
+
+def _objects_below(job: JobObjects, manifest: Manifest) -> frozenset[str]:
+    """What a manifest refers to, and the metadata that it names."""
+    entries = [subtask for operator in manifest.operators for subtask in operator.subtasks]
+    paths = {entry.metadata.path for entry in entries}
     paths.update(piece.path for log in manifest.engine_logs for piece in log.pieces)
     for entry, metadata in zip(entries, job.read_subtasks(entries), strict=True):
         paths |= files_to_keep(metadata, job.url_of(entry.metadata.path))
@@ -240,8 +287,8 @@ def _refresh_tags(job: JobObjects, before: RetentionFacts) -> RetentionFacts:
     referred to, which is kept, to their own files, which are after the boundary, and to merges,
     which the boundary does not pass before they are swapped in, or which are spared.
     """
-    tagged, unread_tags = _tagged_epochs(job)
-    facts = replace(before, tagged=tagged, unread_tags=unread_tags)
+    tagged, unread_tags, forked = _read_tags(job, before.published)
+    facts = replace(before, tagged=tagged, unread_tags=unread_tags, forked=forked)
     new = {epoch: read_references(job, epoch) for epoch in facts.retained if epoch not in before.references}
     return replace(facts, references={**before.references, **new})
 

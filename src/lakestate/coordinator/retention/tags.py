@@ -37,7 +37,7 @@ def create_tag(job: JobObjects, name: str, epoch: Epoch, ambient: Ambient) -> Ta
         if job.read_epoch(epoch) is None:
             raise _not_published_error(job, epoch)
         return tag
-    _withdraw(job, tag)
+    withdraw_tag(job, tag)
     raise NotFoundError(
         f"epoch {epoch} can no longer be tagged",
         object_name=job.url_of(path),
@@ -60,7 +60,7 @@ def _require_same(job: JobObjects, wanted: TagRecord, existing: StoredObject) ->
     )
 
 
-def _withdraw(job: JobObjects, tag: TagRecord) -> None:
+def withdraw_tag(job: JobObjects, tag: TagRecord) -> None:
     """Delete our tag, unless its name belongs to another tag by now.
 
     Stores have no conditional deletion, so two races remain. If our tag is deleted between the check

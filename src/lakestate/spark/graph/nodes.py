@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakestate.errors import InvalidInputError
 from lakestate.operators.operator import Operator
+from lakestate.sinks.muted import MutedSink
 from lakestate.sinks.sink import Sink
 
 if TYPE_CHECKING:
@@ -162,6 +163,21 @@ class Graph:
     def sinks(self) -> list[SinkNode]:
         """The sinks."""
         return [node for node in self.nodes if isinstance(node, SinkNode)]
+
+
+def mute(graph: Graph) -> Graph:
+    """The same graph with sinks that write nothing. No node has a sink as its parent, so the others stay."""
+    return Graph(
+        [
+            replace(node, sink=MutedSink(tuple(node.sink.tables()))) if isinstance(node, SinkNode) else node
+            for node in graph.nodes
+        ]
+    )
+
+
+def sinks_in(graph: Graph) -> dict[str, Sink]:
+    """The sinks of a graph, by id."""
+    return {node.step_id: node.sink for node in graph.sinks}
 
 
 def parents_of(node: Any) -> Sequence[Any]:
