@@ -66,11 +66,15 @@ def _crash(*_: object) -> list[object]:
     raise CrashError
 
 
-@pytest.fixture(params=["files", "table"])
+@pytest.fixture(params=["files", "iceberg", "delta"])
 def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Sink:
     never = ls.Roll(interval=None)
     if request.param == "files":
         return ls.ParquetSink(f"file://{tmp_path}/out", roll=never, kept_row_bytes=0)
+    if request.param == "delta":
+        delta = ls.DeltaSink(f"file://{tmp_path}/out", roll=never, kept_row_bytes=0)
+        delta.check(ROWS.schema)
+        return delta
     table = ls.IcebergSink("shop.rows", catalog=f"file://{tmp_path}/out", roll=never, kept_row_bytes=0)
     table.check(ROWS.schema)
     return table
@@ -83,6 +87,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def visible_rows(sink: Sink) -> int:
     if isinstance(sink, ls.IcebergSink):
         return int(sink.load_table().scan().to_arrow().num_rows)
+    if isinstance(sink, ls.DeltaSink):
+        return int(sink.load_table().to_pyarrow_table().num_rows)
     assert isinstance(sink, FileSink)
     assert isinstance(sink.output, LocalOutput)
     return int(ds.dataset(sink.output.root, format="parquet").count_rows())

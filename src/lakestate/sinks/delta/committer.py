@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from lakestate.errors import NotFoundError
+from lakestate.errors import CorruptionError, NotFoundError
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.delta.epoch_log import Commit
 from lakestate.sinks.delta.features import check_features
 from lakestate.sinks.delta.partition_values import partition_values
 from lakestate.sinks.delta.progress import EpochFiles
-from lakestate.sinks.delta.statistics import statistics_columns, statistics_json
+from lakestate.sinks.delta.statistics import StatisticsColumn, statistics_columns, statistics_json
 from lakestate.sinks.delta.table import TableFacts
-from lakestate.sinks.files.pre_commit import PreCommit
+from lakestate.sinks.files.pre_commit import FilePreCommit, PreCommit
 
 if TYPE_CHECKING:
     from lakestate.sinks.delta.sink import DeltaSink
@@ -68,13 +68,7 @@ class DeltaCommitter:
         facts = TableFacts.of(table, self._sink.url)
         columns = statistics_columns(facts.data_schema, facts.properties)
         now_ms = time.time_ns() // 1_000_000
-        actions: list[AddAction | RemoveAction] = []
-        for file in batch.files:
-            facts.check_file(file)
-            values = partition_values(file.path, facts.partition_fields)
-            shown = statistics_json(file.statistics, columns)
-            actions.append(AddAction(file.path, file.size_bytes, values, now_ms, True, shown))
-        return actions
+        return [add_action(file, facts, columns, now_ms) for file in batch.files]
 
     def _any_in_place(self, batch: EpochFiles) -> bool:
         """Whether any file of the epoch is complete: files are completed only by a commit."""
@@ -86,3 +80,20 @@ class DeltaCommitter:
                 continue
             return True
         return False
+
+
+def add_action(
+    file: FilePreCommit, facts: TableFacts, columns: Sequence[StatisticsColumn], now_ms: int
+) -> AddAction:
+    """The entry that adds a file to the table."""
+    facts.check_file(file)
+    values = partition_values(file.path, facts.partition_fields)
+    try:
+        shown = statistics_json(file.statistics, columns)
+    except (ValueError, TypeError, ArithmeticError) as cause:
+        raise CorruptionError(
+            "the pre-commit of a finished file does not fit the table",
+            object_name=file.path,
+            found=f"{type(cause).__name__}: {cause}"[:200],
+        ) from cause
+    return AddAction(file.path, file.size_bytes, values, now_ms, True, shown)
