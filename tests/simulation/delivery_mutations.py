@@ -102,7 +102,7 @@ DELIVERY: Sequence[Mutation] = (
     ),
     Mutation("deliver before publishing", deliver_before_publishing, needs_delivery=True),
     Mutation("deliver the rows of one subtask only", deliver_one_subtask_only, needs_delivery=True),
-    Mutation("name one staged object only", name_one_object_only, needs_delivery=True),
+    Mutation("name one staged object only", name_one_object_only, is_rare=True, needs_delivery=True),
     Mutation("keep staged rows for the next epoch", keep_rows_for_the_next_epoch, needs_delivery=True),
     Mutation("stage full objects only", forget_the_rest_of_the_rows, needs_delivery=True),
 )
