@@ -90,6 +90,8 @@ if TYPE_CHECKING:
     from lakestate.sinks.rolling import Roll
     from lakestate.spark.data_source.commit import finish_files, take_over_output
     from lakestate.spark.data_source.source import LakestateDataSource, register, write_stream
+    from lakestate.spark.deploy_plan import DeployPlan, plan
+    from lakestate.spark.diagnosis.doctor import Diagnosis, doctor
     from lakestate.spark.dry_run import PipelineDryRun
     from lakestate.spark.pipeline import Pipeline
     from lakestate.spark.query import PipelineQuery
@@ -127,6 +129,8 @@ _MODULES = {
     "ConflictError": "lakestate.errors",
     "CorruptionError": "lakestate.errors",
     "DeltaSink": "lakestate.sinks.delta.sink",
+    "DeployPlan": "lakestate.spark.deploy_plan",
+    "Diagnosis": "lakestate.spark.diagnosis.doctor",
     "DryRunReport": "lakestate.tables.dry_run",
     "Epoch": "lakestate.protocol.values",
     "EpochInfo": "lakestate.inspection",
@@ -213,6 +217,7 @@ _MODULES = {
     "collect_set": "lakestate.operators.aggregates.collected",
     "count": "lakestate.operators.aggregates.plain",
     "count_distinct": "lakestate.operators.aggregates.collected",
+    "doctor": "lakestate.spark.diagnosis.doctor",
     "dry_run": "lakestate.tables.dry_run",
     "finish_files": "lakestate.spark.data_source.commit",
     "first": "lakestate.operators.aggregates.ordered",
@@ -224,6 +229,7 @@ _MODULES = {
     "min": "lakestate.operators.aggregates.plain",
     "min_by": "lakestate.operators.aggregates.ordered",
     "open": "lakestate.inspection",
+    "plan": "lakestate.spark.deploy_plan",
     "read_state": "lakestate.inspection",
     "register": "lakestate.spark.data_source.source",
     "register_file_format": "lakestate.sinks.formats.registry",
@@ -251,6 +257,8 @@ __all__ = [
     "ConflictError",
     "CorruptionError",
     "DeltaSink",
+    "DeployPlan",
+    "Diagnosis",
     "DryRunReport",
     "Epoch",
     "EpochInfo",
@@ -337,6 +345,7 @@ __all__ = [
     "collect_set",
     "count",
     "count_distinct",
+    "doctor",
     "dry_run",
     "finish_files",
     "first",
@@ -348,6 +357,7 @@ __all__ = [
     "min",
     "min_by",
     "open",
+    "plan",
     "read_state",
     "register",
     "register_file_format",

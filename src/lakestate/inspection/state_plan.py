@@ -23,6 +23,9 @@ class Outcome(Enum):
     DROPPED = "dropped"
     REFUSED = "refused"
 
+    def __str__(self) -> str:
+        return self.value
+
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:

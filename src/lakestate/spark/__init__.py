@@ -7,7 +7,8 @@
     checkpoint/                       Spark's own checkpoint directory
     versions/                         every difference between versions of Spark
     data_source/                      the sink of `df.writeStream.format("lakestate")`
-    dry_run.py                        what would keep a pipeline from starting
+    diagnosis/                        what a machine and a store allow
+    dry_run.py deploy_plan.py         what would keep a pipeline from starting, and become of its state
     spark_reason.py                   the reason in what Spark reports
     auction_source.py                 `spark.readStream.format("lakestate-auctions")`
     python_daemon.py                  Spark's Python daemon with our imports done

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.support.spark.pipelines import (
     EVENTS,
@@ -115,7 +116,9 @@ class TestShapes:
     ) -> None:
         for number in range(2):
             write_input(tmp_path / "in", number, events(number, 300))
-        pipeline = ls.Pipeline("shapes", backend, parallelism=3)
+        copy = tmp_path / "totals.parquet"
+        export = ls.Export("totals", "totals", str(copy), every=1)
+        pipeline = ls.Pipeline("shapes", backend, parallelism=3, exports=[export])
         cleaned = pipeline.source(read_stream(spark, tmp_path / "in")).transform(
             lambda frame: frame.where("amount > 0")
         )
@@ -130,6 +133,8 @@ class TestShapes:
         assert state_rows(backend, "shapes", "totals", Totals(), "totals") == spark_totals(
             spark, tmp_path / "in"
         )
+        stored = ls.read_state(backend.url, "shapes", "totals", "totals", epoch=2)
+        assert pq.read_table(copy).sort_by("user") == stored.sort_by("user")
         changes = read_output(tmp_path / "changes")
         expected: dict[int, int] = {}
         for row in changes:

@@ -9,11 +9,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.command_line import run_command
+from tests.support.command_line import check_golden, run_command
 from tests.support.jobs.shop_job import make_clicks, make_shop
+from tests.support.repository import ROOT
 
 from lakestate.config import StoreConfig
 from lakestate.storage import open_store
+
+ABOUT_FILES = {"errors"}
+"""Golden files about config files and paths, not about a store."""
+GOLDEN = [
+    file for file in sorted((ROOT / "tests/unit/cli/golden").glob("*.txt")) if file.stem not in ABOUT_FILES
+]
+LONGER = pytest.mark.full
+"""Each makes its own jobs on the server."""
 
 
 @pytest.fixture
@@ -57,6 +66,16 @@ def test_commands_that_look(place: StoreConfig) -> None:
     ]
     assert as_json("du", "shop")["epochs"] == 4
     assert as_json("fsck", "shop")["sound"] is True
+
+
+@pytest.mark.parametrize("file", [pytest.param(file, marks=LONGER, id=file.stem) for file in GOLDEN])
+def test_what_commands_print_is_the_same_as_on_local_files(
+    place: StoreConfig, file: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    lines = [line for line in config.read_text().splitlines() if not line.startswith("pipeline")]
+    config.write_text("\n".join(lines))
+    check_golden(file, {place.url: "file://<tmp>/state", str(tmp_path): "<tmp>"})
 
 
 def test_commands_that_change_something(place: StoreConfig) -> None:

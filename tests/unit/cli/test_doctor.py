@@ -10,9 +10,9 @@ import pytest
 from tests.support.command_line import run_command
 
 from lakestate.ambient import SystemAmbient
-from lakestate.cli.facts.machine import check_java
-from lakestate.cli.facts.store_checks import Check, Verdict, check_store
 from lakestate.cli.failures import ExitCode
+from lakestate.spark.diagnosis.machine import check_java
+from lakestate.spark.diagnosis.store_checks import Check, Verdict, check_store
 from lakestate.storage import open_store
 from lakestate.storage.store import Created
 from lakestate.testing import Fault, FaultyStore

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
 import click
 
-import lakestate
-from lakestate.cli.facts.machine import check_java, check_python, check_spark
-from lakestate.cli.facts.store_checks import Check, Verdict, check_store, look_at_store
 from lakestate.cli.failures import ExitCode
 from lakestate.cli.options import command, dry_run_option
 from lakestate.cli.output import Listing
 from lakestate.cli.session import Session
 from lakestate.cli.waiting import waiting
-
-PACKAGES = (
-    *("pyarrow", "numpy", "obstore", "protobuf", "msgspec", "xxhash"),
-    *("pyspark", "pandas", "boto3", "deltalake", "pyiceberg", "duckdb"),
-)
+from lakestate.spark.diagnosis.doctor import doctor as examine
 
 
 @command("doctor")
@@ -36,28 +27,10 @@ def doctor(session: Session, try_spark: bool, try_store: bool, dry_run: bool) ->
     Exit code 1 if a check fails.
     """
     with waiting("looking at this machine") as line:
-        checks = [check_python(), Check("lakestate", Verdict.OK, lakestate.__version__), *_packages()]
-        checks.append(check_java())
-        if try_spark:
-            line.update("starting Spark")
-            checks.append(check_spark())
-        if try_store:
-            line.update(f"trying {session.backend.url}")
-            store = session.backend.objects("any").store
-            checks += look_at_store(store) if dry_run else check_store(store, session.backend.ambient)
+        backend = session.backend if try_store else None
+        checks = examine(backend, spark=try_spark, dry_run=dry_run, tell=line.update)
     session.show(
         Listing(("check", "verdict", "detail"), [(c.name, c.verdict.value, c.detail) for c in checks])
     )
-    if any(check.verdict is Verdict.FAILED for check in checks):
+    if not checks.is_healthy:
         session.exit_code = ExitCode.FOUND
-
-
-def _packages() -> list[Check]:
-    return [_package(name) for name in PACKAGES]
-
-
-def _package(name: str) -> Check:
-    try:
-        return Check(name, Verdict.OK, version(name))
-    except PackageNotFoundError:
-        return Check(name, Verdict.ABSENT, "not installed")

@@ -12,7 +12,7 @@ from lakestate.cli.output import Listing, Report
 from lakestate.cli.session import Session
 from lakestate.cli.waiting import waiting
 from lakestate.errors import InvalidInputError
-from lakestate.inspection.state_plan import Outcome, plan_tables
+from lakestate.spark.deploy_plan import plan as plan_pipeline
 
 
 @command("plan")
@@ -37,9 +37,7 @@ def plan(session: Session, job_id: str, pipeline: str, drop: tuple[str, ...], re
                 f"{pipeline} is the pipeline of another job", found=code.job_id, expected=job_id
             )
         line.update("trying the pipeline")
-        tried = code.dry_run(drop=drop, reopen=reopen)
-        manifest = None if tried.epoch is None else code.backend.load_checkpoint_metadata(job_id, tried.epoch)
-        tables = plan_tables(code.declared_tables(), manifest, code.backend.objects(job_id), drop)
+        planned = plan_pipeline(code, drop=drop, reopen=reopen)
     rows = [
         (
             each.operator,
@@ -51,7 +49,7 @@ def plan(session: Session, job_id: str, pipeline: str, drop: tuple[str, ...], re
             Bytes(each.rewritten_bytes),
             each.reason,
         )
-        for each in tables
+        for each in planned.tables
     ]
     columns = (
         "operator",
@@ -65,14 +63,14 @@ def plan(session: Session, job_id: str, pipeline: str, drop: tuple[str, ...], re
     )
     facts = {
         "job": job_id,
-        "can_start": tried.is_clean,
-        "after_epoch": tried.epoch,
-        "migrated_files": tried.checked_files,
-        "migrated_rows": tried.migrated_rows,
+        "can_start": planned.can_start,
+        "after_epoch": planned.epoch,
+        "migrated_files": planned.migrated_files,
+        "migrated_rows": planned.migrated_rows,
     }
-    problems = [(problem.code, str(problem)) for problem in tried.problems]
+    problems = [(problem.code, str(problem)) for problem in planned.problems]
     session.show(
         Report(facts, {"tables": Listing(columns, rows), "problems": Listing(("code", "problem"), problems)})
     )
-    if problems or any(each.outcome is Outcome.REFUSED for each in tables):
+    if not planned.can_start:
         session.exit_code = ExitCode.FOUND

@@ -22,6 +22,9 @@ class Verdict(Enum):
     """Something optional is not there."""
     FAILED = "failed"
 
+    def __str__(self) -> str:
+        return self.value
+
 
 @dataclass(frozen=True, slots=True)
 class Check:

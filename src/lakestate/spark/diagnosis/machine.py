@@ -11,7 +11,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from lakestate.cli.facts.store_checks import Check, Verdict
+from lakestate.spark.diagnosis.store_checks import Check, Verdict
 
 JAVA_MIN = 17
 PYTHON_MIN = (3, 11)
