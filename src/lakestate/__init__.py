@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from lakestate.sinks.formats.parquet.sink import ParquetSink
     from lakestate.sinks.formats.registry import register_file_format
     from lakestate.sinks.iceberg.catalog import IcebergCatalog
+    from lakestate.sinks.iceberg.maintenance.settings import Maintenance
     from lakestate.sinks.iceberg.sink import IcebergSink
     from lakestate.sinks.postgres.sink import PostgresSink
     from lakestate.sinks.rolling import Roll
@@ -164,6 +165,7 @@ _MODULES = {
     "LakestateDataSource": "lakestate.spark.data_source.source",
     "LakestateError": "lakestate.errors",
     "ListState": "lakestate.operators.keyed_function.state",
+    "Maintenance": "lakestate.sinks.iceberg.maintenance.settings",
     "MapState": "lakestate.operators.keyed_function.state",
     "MigratableState": "lakestate.tables.migration.migrations",
     "Migration": "lakestate.tables.migration.migrations",
@@ -292,6 +294,7 @@ __all__ = [
     "LakestateDataSource",
     "LakestateError",
     "ListState",
+    "Maintenance",
     "MapState",
     "MigratableState",
     "Migration",

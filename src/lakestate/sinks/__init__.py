@@ -27,6 +27,7 @@ from lakestate.sinks.formats.registry import register_file_format
 from lakestate.sinks.formats.statistics import FileStatistics
 from lakestate.sinks.formats.writer_state import WriterState
 from lakestate.sinks.iceberg.catalog import IcebergCatalog
+from lakestate.sinks.iceberg.maintenance.settings import Maintenance
 from lakestate.sinks.iceberg.sink import IcebergSink
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.postgres.sink import PostgresSink
@@ -46,6 +47,7 @@ __all__ = [
     "IcebergSink",
     "JsonLinesFormat",
     "JsonLinesSink",
+    "Maintenance",
     "ParquetFormat",
     "ParquetSink",
     "PostgresSink",

@@ -22,6 +22,7 @@ from lakestate.sinks.files.sink import FileSink, file_sink_tables
 from lakestate.sinks.formats.parquet.format import ParquetFormat, ParquetSettings
 from lakestate.sinks.formats.row_schema import without_columns
 from lakestate.sinks.iceberg.catalog import IcebergCatalog, require_pyiceberg
+from lakestate.sinks.iceberg.maintenance.settings import Maintenance
 from lakestate.sinks.iceberg.rows import file_schema
 from lakestate.sinks.iceberg.transforms import PartitionTerm
 from lakestate.sinks.iceberg.upserts.sink import IcebergUpsertSink, stream_of
@@ -60,6 +61,8 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
     """Properties of a table that is created."""
     key: Sequence[str] = ()
     """Keep one row for each key. Then each epoch is merged when it is committed, and no file stays open."""
+    maintenance: Maintenance | None = None
+    """Look after the table beside the stream: expire snapshots, remove orphans, compact."""
     commit_attempts_max: int = 20
     """How often an append, or another call of the catalog, is tried."""
 
@@ -84,6 +87,12 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
                 object_name=self.table,
                 found="visible" if self.roll.visible is not None else "snapshot_open_files",
                 action="leave it out",
+            )
+        if self.key and self.maintenance is not None:
+            raise InvalidInputError(
+                "a sink with a key does not look after its table",
+                object_name=self.table,
+                action="leave maintenance out, and compact and expire with another tool",
             )
         if len(set(self.key)) < len(self.key):
             raise InvalidInputError("a key column is named twice", object_name=self.table, found=self.key)

@@ -96,7 +96,8 @@ def commit_updates(table: Table, properties: Mapping[str, str], updates: Iterabl
         ),
         AssertTableUUID(uuid=table.metadata.table_uuid),
     )
-    table._do_commit((SetPropertiesUpdate(updates=dict(properties)), *updates), requirements)
+    recorded = (SetPropertiesUpdate(updates=dict(properties)),) if properties else ()
+    table._do_commit((*recorded, *updates), requirements)
 
 
 def _merges_manifests(table: Table) -> bool:

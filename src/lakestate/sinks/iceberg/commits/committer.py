@@ -31,6 +31,7 @@ from lakestate.sinks.iceberg.commits.replacement import plan_files
 from lakestate.sinks.iceberg.table import TableFacts
 
 if TYPE_CHECKING:
+    from lakestate.sinks.iceberg.maintenance.settings import Maintenance
     from lakestate.sinks.iceberg.sink import IcebergSink
 
 _log = logging.getLogger("lakestate.files")
@@ -67,6 +68,20 @@ class IcebergCommitter:
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Remove what failed attempts left behind among the table's data files."""
         self._sink.file_sink().committer().clean_up(job_id, epoch, pre_commits)
+        if self._sink.maintenance is not None:
+            self._maintain(self._sink.maintenance, epoch, pre_commits)
+
+    def _maintain(self, settings: Maintenance, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
+        from lakestate.sinks.iceberg.maintenance.upkeep import OwnFiles, TableUpkeep
+
+        sink = self._sink
+        own = OwnFiles.of(epoch, pre_commits, are_replaced=sink.roll.visible is not None)
+        try:
+            TableUpkeep(settings, sink.load_table, sink.files, own).run_if_due()
+        except (CommitFailedException, *REFUSED, *UNREACHABLE) as cause:
+            raise ConflictError(
+                "the maintenance of a table was interrupted", object_name=sink.table, found=cause
+            ) from cause
 
     def _commit_snapshots(self, permit: CommitPermit, pre_commits: Sequence[bytes]) -> None:
         """Commit copies of open files, which the table knows nothing of. Otherwise there is nothing to do."""
