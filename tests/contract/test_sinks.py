@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from pyarrow import json as arrow_json
 
 import lakestate as ls
+from lakestate.row_kind import StreamKind
 from lakestate.sinks import Sink
 from lakestate.testing.sink_contract import SCHEMA, SinkContract
 
@@ -53,6 +54,28 @@ class TestIcebergSink(SinkContract):
     def read(self, sink: Any) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = sink.load_table().scan().to_arrow().to_pylist()
         return rows
+
+
+class TestIcebergSinkThatShowsRows(TestIcebergSink):
+    @pytest.fixture
+    def sink(self, tmp_path: Path) -> ls.IcebergSink:
+        roll = ls.Roll(interval=None, visible="0 seconds")
+        return ls.IcebergSink("shop.rows", catalog=str(tmp_path / "warehouse"), roll=roll)
+
+
+class TestIcebergSinkWithAKey(SinkContract):
+    @pytest.fixture
+    def sink(self, tmp_path: Path) -> Sink:
+        self._table = ls.IcebergSink("shop.rows", catalog=str(tmp_path / "warehouse"), key=["id"])
+        return self._table.for_stream(StreamKind(), "sink out")
+
+    def read(self, sink: Any) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._table.load_table().scan().to_arrow().to_pylist()
+        return rows
+
+    def test_what_is_shown_is_one_line(self, sink: Sink) -> None:
+        """It is shown as the user has written it."""
+        assert repr(sink) == repr(self._table)
 
 
 class TestDeltaSink(SinkContract):
