@@ -15,6 +15,7 @@ from tests.support.servers.postgres import PostgresServer
 
 import lakestate as ls
 from lakestate.errors import ConflictError, InvalidInputError, OperatorError, StorageUnavailableError
+from lakestate.repair.going_back import go_back
 from lakestate.row_kind import CHANGE, RowKind, StreamKind
 from lakestate.sinks.output_owner import OutputClaim
 from lakestate.sinks.postgres import delivery
@@ -270,6 +271,26 @@ def test_a_copy_of_the_checkpoint_is_refused_until_it_takes_over(
     with pytest.raises(ConflictError, match="holds another epoch 2"):
         first.epoch([total("cy", 3)])
     assert read_totals(postgres, sink) == [("ann", 1), ("bob", 2)]
+
+
+def test_a_database_that_was_restored_gets_what_it_lacks_once_the_job_goes_back(
+    postgres: PostgresServer, schema: str
+) -> None:
+    sink = ls.PostgresSink(postgres.url, f"{schema}.log", create=True)
+    harness = SinkHarness(sink, TOTALS)
+    harness.epoch([total("ann", 1)])
+    execute(postgres, f"CREATE TABLE {schema}.backup AS SELECT * FROM {schema}.log")
+    execute(postgres, f"CREATE TABLE {schema}.markers AS SELECT * FROM {schema}.lakestate_epochs")
+    harness.epoch([total("bob", 2)])
+    harness.epoch([total("cy", 3)])
+    for table, backup in (("log", "backup"), ("lakestate_epochs", "markers")):
+        execute(postgres, f"DELETE FROM {schema}.{table}")
+        execute(postgres, f"INSERT INTO {schema}.{table} SELECT * FROM {schema}.{backup}")
+    go_back(harness.backend, "job", 1, sinks={"out": sink}, accept_visible_output=True)
+    harness.restart()
+    harness.epoch([total("bob", 2)])
+    harness.epoch([total("cy", 3)])
+    assert read_totals(postgres, sink) == [("ann", 1), ("bob", 2), ("cy", 3)]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 import lakestate as ls
 from lakestate.coordinator import publish
 from lakestate.errors import CorruptionError, InvalidInputError, StorageUnavailableError
+from lakestate.repair.going_back import VisibleOutputError, go_back
 from lakestate.sinks.staged import StagedEpoch, StagedPart, StagedSink
 from lakestate.tables.staged import table as staged_table
 from lakestate.tables.staged.pre_commit import StagedRows
@@ -209,6 +210,19 @@ def test_staged_rows_can_be_looked_at_as_a_table_of_the_sink() -> None:
     harness.epoch(numbers(1), numbers(2))
     found = ls.read_state(harness.backend.url, "job", "out", "staged")
     assert [json.loads(row["row"]) for row in found.to_pylist()] == numbers(1, 2)
+
+
+def test_going_back_says_what_was_delivered_and_delivers_it_again() -> None:
+    harness = SinkHarness(Delivered(), SCHEMA)
+    for number in range(3):
+        harness.epoch(numbers(number))
+    sinks = {"out": harness.sink}
+    with pytest.raises(VisibleOutputError, match="out: commits of epochs 2, 3"):
+        go_back(harness.backend, "job", 1, sinks=sinks)
+    go_back(harness.backend, "job", 1, sinks=sinks, accept_visible_output=True)
+    harness.restart()
+    harness.epoch(numbers(7))
+    assert harness.sink.calls == [(1, [0]), (2, [1]), (3, [2]), (5, [7])]
 
 
 def test_a_committer_without_the_job_says_what_is_missing() -> None:
