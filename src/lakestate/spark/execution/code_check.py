@@ -1,10 +1,13 @@
 """Whether the workers can load the code of a pipeline, found out before the job is claimed.
 
-Costs one Spark job at each start. It also imports what the first epoch needs.
+Costs one Spark job at a start: about 0.1 seconds once Python workers run. It also imports what the first
+epoch needs.
 """
 
 from __future__ import annotations
 
+import pickletools
+import sys
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -20,10 +23,39 @@ if TYPE_CHECKING:
 TASKS_MAX = 64
 """Enough to meet every kind of worker, and few enough that a large cluster has no part in it."""
 
+_LOADED: set[tuple[str, str]] = set()
+"""Modules that local workers have loaded, with the Spark application whose workers they are."""
+
 
 def check_code(session: SparkSession, pipeline: CompiledPipeline) -> None:
-    """Let workers load the code of all stages, and refuse a pipeline of which one of them lacks a module."""
-    tasks = _task_count(session)
+    """Let workers load the code of all stages, and refuse a pipeline of which one of them lacks a module.
+
+    With a local master, all workers are of one kind, so that one is asked, and once for each module. They too
+    can lack what the driver has: the folder of the program that runs is on the path of the driver only.
+    """
+    if not _is_local(session):
+        _load(session, pipeline, min(session.sparkContext.defaultParallelism, TASKS_MAX))
+        return
+    application = session.sparkContext.applicationId
+    needed = {(application, name) for stage in pipeline.stages for name in named_modules(stage.code.data)}
+    if not needed <= _LOADED:
+        _load(session, pipeline, 1)
+        _LOADED.update(needed)
+
+
+def named_modules(pickled: bytes) -> frozenset[str]:
+    """The modules that loading may import: every text in the pickle that is the name of one.
+
+    >>> import collections, pickle
+    >>> sorted(named_modules(pickle.dumps({"decimal.x": collections.Counter})))
+    ['collections']
+    """
+    texts = (argument for _, argument, _ in pickletools.genops(pickled) if isinstance(argument, str))
+    return frozenset(text for text in texts if text in sys.modules)
+
+
+def _load(session: SparkSession, pipeline: CompiledPipeline, tasks: int) -> None:
+    """Load the code in so many tasks. With one for each processor, all executors get some."""
     load = load_task(stage.code for stage in pipeline.stages)
     try:
         answers = session.range(0, tasks, 1, tasks).mapInArrow(load, ANSWER).collect()
@@ -35,13 +67,6 @@ def check_code(session: SparkSession, pipeline: CompiledPipeline) -> None:
         raise loading_error(problem, worker, module)
 
 
-def _task_count(session: SparkSession) -> int:
-    """One task for each processor, so that all executors get some: Spark spreads them.
-
-    With a local master, all workers are of one kind. They too can lack a module that the driver has: those
-    beside the program that it runs, which is on the path of the driver only.
-    """
+def _is_local(session: SparkSession) -> bool:
     master = session.conf.get("spark.master") or ""
-    if master.startswith("local") and not master.startswith("local-cluster"):
-        return 1
-    return min(session.sparkContext.defaultParallelism, TASKS_MAX)
+    return master.startswith("local") and not master.startswith("local-cluster")
