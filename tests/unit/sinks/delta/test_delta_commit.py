@@ -208,6 +208,15 @@ def test_the_entry_of_the_table_survives_checkpoints_compaction_and_vacuum(folde
     assert folder.rows() == expected_rows(ROWS, 3, 2)
 
 
+def test_the_entry_survives_in_a_table_that_lets_entries_expire(folder: DeltaFolder) -> None:
+    job = folder.job(ROWS, properties={"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+    job.run_to(2, finish_files=False)
+    folder.table().create_checkpoint()
+    job.commit()
+    assert folder.rows() == expected_rows(ROWS, 2, 2)
+    assert folder.epochs() == ["1", "2"]
+
+
 def test_the_table_records_job_sink_and_epoch(folder: DeltaFolder) -> None:
     job = folder.job(ROWS)
     job.state_id = "4f1c"
