@@ -64,6 +64,8 @@ class Markers:
 
     def claim(self, connection: Connection, owner: OutputOwner, claim: OutputClaim) -> None:
         """Own the target for a job that continues a checkpoint, or refuse because another one does."""
+        if claim is OutputClaim.LOOK and TargetTable.find(connection, self.name) is None:
+            return
         key = (owner.job_id, owner.sink_id, owner.state_id, self.target)
         if claim is not OutputClaim.LOOK:
             connection.execute(

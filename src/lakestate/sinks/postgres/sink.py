@@ -112,7 +112,10 @@ class PostgresSink(StagedSink):
     def claim_output(self, owner: OutputOwner, claim: OutputClaim) -> None:
         """Own the marker, or refuse because a copy of this job's checkpoint does."""
         with self._connect("record the job") as connection:
-            markers = Markers.beside(self._target(connection), self.marker_table)
+            target = TargetTable.find(connection, TableName.of(self.table))
+            if target is None and claim is OutputClaim.LOOK:
+                return
+            markers = Markers.beside(target or self._target(connection), self.marker_table)
             markers.claim(connection, owner, claim)
 
     def writer(self, context: SinkContext) -> SinkWriter:

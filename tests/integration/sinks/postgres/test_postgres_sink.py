@@ -17,7 +17,7 @@ import lakestate as ls
 from lakestate.errors import ConflictError, InvalidInputError, OperatorError, StorageUnavailableError
 from lakestate.repair.going_back import go_back
 from lakestate.row_kind import CHANGE, RowKind, StreamKind
-from lakestate.sinks.output_owner import OutputClaim
+from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.postgres import delivery
 from lakestate.sinks.postgres.delivery import Merge
 from lakestate.testing.sink_contract import SinkContract
@@ -271,6 +271,17 @@ def test_a_copy_of_the_checkpoint_is_refused_until_it_takes_over(
     with pytest.raises(ConflictError, match="holds another epoch 2"):
         first.epoch([total("cy", 3)])
     assert read_totals(postgres, sink) == [("ann", 1), ("bob", 2)]
+
+
+def test_looking_for_another_owner_creates_nothing(postgres: PostgresServer, schema: str) -> None:
+    sink = ls.PostgresSink(postgres.url, f"{schema}.log", create=True)
+    owner = OutputOwner("job", "out", "4f1c", "file:///data/checkpoints")
+    sink.claim_output(owner, OutputClaim.LOOK)
+    execute(postgres, f'CREATE TABLE {schema}.log ("user" text, n bigint)')
+    sink.claim_output(owner, OutputClaim.LOOK)
+    sink.check(TOTALS)
+    sink.claim_output(owner, OutputClaim.LOOK)
+    assert query(postgres, f"SELECT * FROM {schema}.lakestate_epochs") == []
 
 
 def test_a_database_that_was_restored_gets_what_it_lacks_once_the_job_goes_back(
