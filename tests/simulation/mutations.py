@@ -105,7 +105,7 @@ def publish_before_upload(patch: Patch) -> None:
 
 
 def delete_before_classify(patch: Patch) -> None:
-    patch.setattr(retention, "_needed_objects", lambda facts: frozenset())
+    patch.setattr(retention, "needed_objects", lambda facts: frozenset())
 
 
 def delete_by_old_tags(patch: Patch) -> None:
