@@ -122,7 +122,10 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("setting", "told"),
         [
-            ("row=3", "no such setting: row; expected absorbs, commits, compaction, delivers, "),
+            (
+                "row=3",
+                "no such setting: row; expected absorbs, change_readers, commits, compaction, delivers, ",
+            ),
             ("rows", "not a value of this setting: rows; found nothing; expected a whole number from 1 to "),
             ("rows=-1", "not a value of this setting: rows; found -1; expected a whole number from 1 to "),
             ("rows=2.5", "not a value of this setting: rows; found 2.5"),

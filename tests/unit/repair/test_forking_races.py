@@ -24,7 +24,7 @@ import lakestate as ls
 from lakestate.coordinator.retention.retain import retain_epochs
 from lakestate.errors import ConflictError, NotFoundError, OutcomeUnknownError, StorageUnavailableError
 from lakestate.protocol.retention import RetentionPlan, RetentionPolicy
-from lakestate.testing.faults import Fault, FaultyStore, SimulatedCrash, faults_at
+from lakestate.testing.faults import Fault, FaultyStore, Operation, SimulatedCrash, faults_at
 
 STATE = {"a": 1, "b": 2, "c": 1}
 """After the second epoch."""
@@ -137,6 +137,29 @@ def test_a_fork_of_a_tagged_epoch_survives_the_deletion_of_the_tag_at_any_moment
         retain(watched)
         check_whole_or_absent(backend, objects_of(backend, TRIAL) != set())
     assert set(made) == {True, False}
+
+
+def test_a_fork_that_trusts_a_tag_which_is_withdrawn_keeps_what_it_needs() -> None:
+    """Somebody tags an epoch that retention is about to delete, and a fork sees the tag before it is gone."""
+    backend = three_epochs()
+    made: list[bool] = []
+
+    def fork_when_the_boundary_is_read(operation: Operation, path: str) -> Fault:
+        if path.endswith("retention.json") and not made:
+            remember_fork(backend, made)
+        return Fault.NONE
+
+    def tag_when_the_record_is_deleted(operation: Operation, path: str) -> Fault:
+        if operation is Operation.DELETE and path.endswith("epochs/0000000002.json") and not made:
+            tagging, _ = with_hook(backend, fork_when_the_boundary_is_read)
+            with pytest.raises(NotFoundError, match="can no longer be tagged"):
+                tagging.create_tag(PARENT, "late", 2)
+        return Fault.NONE
+
+    retain(with_hook(backend, tag_when_the_record_is_deleted)[0])
+    assert made == [True]
+    assert backend.objects(PARENT).list_epochs() == [3]
+    check_whole_or_absent(backend, is_made=True)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

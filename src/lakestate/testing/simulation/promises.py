@@ -39,6 +39,8 @@ class Promise(Enum):
     POLICY_KEPT = "as many epochs are kept as the policy says"
     RETENTION_WORKS = "retention never refuses"
     UNNEEDED_COLLECTED = "what no epoch needs is collected"
+    FORK_WHOLE = "what an epoch of a fork refers to is there, as long as the epoch is"
+    FORK_EXACT = "a fork has exactly the state of the epoch that it was made from"
     FOREIGN_UNTOUCHED = "nothing of another job is touched"
 
     # Output

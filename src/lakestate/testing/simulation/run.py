@@ -18,6 +18,7 @@ from lakestate.testing.simulation.checks.monitor import Monitor
 from lakestate.testing.simulation.checks.read_back import row_difference
 from lakestate.testing.simulation.cluster.actors import REFUSED, run_reader, run_supervisor, run_tagger
 from lakestate.testing.simulation.cluster.delivery import check_delivered
+from lakestate.testing.simulation.cluster.forks import run_change_reader, run_forker
 from lakestate.testing.simulation.cluster.neighbour import run_neighbour
 from lakestate.testing.simulation.cluster.scheduler import Actor, SimulationOver
 from lakestate.testing.simulation.cluster.small_limits import separate_runs, small_limits
@@ -103,6 +104,14 @@ def _run_actors(world: World) -> None:
     actors += [
         scheduler.spawn(f"reader {number}", partial(run_reader, world, number))
         for number in range(world.scenario.readers)
+    ]
+    actors += [
+        scheduler.spawn(f"forker {number}", partial(run_forker, world, number))
+        for number in range(world.scenario.forks)
+    ]
+    actors += [
+        scheduler.spawn(f"change reader {number}", partial(run_change_reader, world, number))
+        for number in range(world.scenario.change_readers)
     ]
     if world.scenario.has_neighbour:
         actors.append(scheduler.spawn("neighbour", partial(run_neighbour, world)))

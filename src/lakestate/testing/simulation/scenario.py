@@ -35,6 +35,8 @@ _RANGES = {
     "roll_bytes": (1, _MANY),
     "tags": (0, _MANY),
     "readers": (0, _MANY),
+    "forks": (0, _MANY),
+    "change_readers": (0, _MANY),
     "sinks": (1, 2),
     "patience_min": (0, _MANY),
 } | dict.fromkeys(_RATES, (0, 1))
@@ -97,6 +99,11 @@ class Scenario:
     delivers: bool = False
     """A further sink stages its rows with each epoch and delivers them to a target with transactions."""
 
+    forks: int = 0
+    """Jobs that begin with an epoch of this one, share its objects, and are forked again."""
+    change_readers: int = 0
+    """Registered readers of changes: each keeps the epoch that it has read until it has read the next."""
+
     @staticmethod
     def draw(random: Random) -> Scenario:
         """A random scenario."""
@@ -134,6 +141,8 @@ class Scenario:
             silences=random.random() < 0.4,
             ends_later=random.random() < 0.3,
             delivers=random.random() < 0.3,
+            forks=random.choice([0, 0, 0, 0, 1]),
+            change_readers=random.choice([0, 0, 0, 1]),
         )
 
     def changes_from(self, other: Scenario) -> list[str]:

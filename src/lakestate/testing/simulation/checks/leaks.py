@@ -32,11 +32,12 @@ def check_retention(world: World) -> None:
     # A tag that was never acknowledged may have been written after the boundary, and keep what was left.
     kept = {*world.monitor.retained_epochs(), *(tag.epoch for tag in objects.read_tags())}
     needed = {path for epoch in kept if epoch in published for path in published[epoch].needs}
+    shared = world.monitor.forks.needed()
     for path in world.state.paths(f"{JOB_ID}/"):
         name = parse_object_name(path.removeprefix(f"{JOB_ID}/"))
         is_old = name.epoch is not None and name.epoch < world.monitor.oldest
         is_marker = name.kind is ObjectKind.COMMITTED and name.epoch in kept
-        if is_old and not is_marker and name.path not in needed:
+        if is_old and not is_marker and name.path not in needed and path not in shared:
             world.fail(Promise.UNNEEDED_COLLECTED, path)
 
 

@@ -17,6 +17,7 @@ from lakestate.protocol.records import BoundaryRecord, GenerationRecord, TagReco
 from lakestate.protocol.values import Epoch
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.checks.commits import CommitChecks
+from lakestate.testing.simulation.checks.forks import ForkChecks
 from lakestate.testing.simulation.checks.published import PublishedEpoch, seen_after
 from lakestate.testing.simulation.checks.read_back import (
     counter_difference,
@@ -67,6 +68,7 @@ class Monitor:
         self._written_again = {name: WrittenAgain(name) for name in world.outputs}
         self._awaited_write: tuple[str, int] | None = None
         self.commits = CommitChecks(world, self._objects)
+        self.forks = ForkChecks(world)
         for store in (world.state, *world.outputs.values()):
             store.observer = self
         world.monitor = self
@@ -175,6 +177,7 @@ class Monitor:
             self._on_output(store.name, path, data, before)
             self._count_awaited_write(OUTPUT)
             return
+        self.forks.on_write(path, data)
         name = parse_object_name(path.removeprefix(_PREFIX))
         self._count_awaited_write(name.kind.name)
         if name.kind in _IMMUTABLE and before is not None and before != data:
@@ -203,6 +206,7 @@ class Monitor:
             if path in self._visible[store.name]:
                 self._world.fail(Promise.OUTPUT_NOT_DELETED, path)
             return
+        self.forks.on_delete(path)
         name = parse_object_name(path.removeprefix(_PREFIX))
         if name.kind is ObjectKind.TAG:
             self._tags.pop(name.path, None)

@@ -29,13 +29,15 @@ def restore_state(world: World, epoch: Epoch, parallelism: int) -> dict[str, Row
     return read_state(world.job, SimulatedBackend(process, world.state), epoch, parallelism)
 
 
-def read_state(job: SimulatedJob, backend: StateBackend, epoch: Epoch, parallelism: int) -> dict[str, Rows]:
-    """All tables of an epoch, restored by `parallelism` subtasks."""
+def read_state(
+    job: SimulatedJob, backend: StateBackend, epoch: Epoch, parallelism: int, job_id: str = JOB_ID
+) -> dict[str, Rows]:
+    """All tables of an epoch, restored by `parallelism` subtasks. The job may be a fork."""
     found: dict[str, Rows] = {}
     operator = job.operator("oracle", NEWEST_VERSION)
     tables, declared = state_tables(operator), operator.tables()
     for index in range(parallelism):
-        task = TaskInfo(JOB_ID, job.operator_id, index, parallelism)
+        task = TaskInfo(job_id, job.operator_id, index, parallelism)
         manager = TableManager.load(task, tables, backend, epoch)
         for name, table in declared.items():
             # Every subtask has all rows of a replicated table: one of them is enough.

@@ -22,10 +22,11 @@ class SimulatedObjects(JobObjects):
     def read_subtasks(self, entries: Sequence[SubtaskEntry]) -> list[SubtaskMetadata]:
         """The metadata of several subtasks."""
         data = self.read_many_verified([entry.metadata for entry in entries])
-        return [
-            _decode_subtask(item, self.url_of(entry.metadata.path), self.job_id)
-            for entry, item in zip(entries, data, strict=True)
-        ]
+        return [self.decode_subtask(entry, item) for entry, item in zip(entries, data, strict=True)]
+
+    def decode_shipped_subtask(self, entry: SubtaskEntry, data: bytes) -> SubtaskMetadata:
+        """The metadata of a subtask that was encoded as that of this job."""
+        return _decode_subtask(data, self.url_of(entry.metadata.path), self.job_id)
 
 
 _decode_subtask = lru_cache(maxsize=1024)(decode_subtask)
