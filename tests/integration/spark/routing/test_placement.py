@@ -37,6 +37,16 @@ def test_every_row_is_in_the_partition_of_its_subtask(spark: Any, parallelism: i
 
 
 @pytest.mark.usefixtures("routed")
+def test_a_constant_key_is_in_the_partition_of_its_subtask_and_the_others_are_empty(spark: Any) -> None:
+    rows = spark.range(100).selectExpr("id", "'all' as user")
+    place = F.expr(placement.subtask_place_sql(["user"], 7))
+    placed = placement.repartition_by_place(rows, 7, place)
+    found = placed.selectExpr("spark_partition_id() as found", f"{subtask_sql('xxhash64(user)', 7)} as own")
+    assert placed.rdd.getNumPartitions() == 7
+    assert [row.found == row.own for row in found.collect()] == [True] * 100
+
+
+@pytest.mark.usefixtures("routed")
 @pytest.mark.parametrize("rows_min", [combining.ROWS_MIN, 1], ids=["routed first", "combined first"])
 def test_grouped_rows_stay_with_their_subtask(
     spark: Any, tmp_path: Path, rows_min: int, monkeypatch: pytest.MonkeyPatch
