@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from lakestate.sinks.iceberg.catalog import IcebergCatalog
     from lakestate.sinks.iceberg.maintenance.settings import Maintenance
     from lakestate.sinks.iceberg.sink import IcebergSink
+    from lakestate.sinks.kafka.sink import KafkaSink
     from lakestate.sinks.postgres.sink import PostgresSink
     from lakestate.sinks.rolling import Roll
     from lakestate.spark.data_source.commit import finish_files, take_over_output
@@ -116,135 +117,6 @@ if TYPE_CHECKING:
     from lakestate.verification import CacheReport, VerificationReport, verify, verify_cache
 
 __version__ = "0.1.0"
-
-_MODULES = {
-    "Aggregate": "lakestate.operators.aggregates.aggregate",
-    "AppendingWriter": "lakestate.sinks.formats.appending_writer",
-    "ArrowMigration": "lakestate.tables.migration.migrations",
-    "CacheReport": "lakestate.verification",
-    "Checkpoint": "lakestate.inspection",
-    "ClockError": "lakestate.errors",
-    "ColumnChanges": "lakestate.tables.migration.migrations",
-    "CommitPart": "lakestate.protocol.metadata",
-    "CompactionPolicy": "lakestate.protocol.compaction",
-    "ConflictError": "lakestate.errors",
-    "CorruptionError": "lakestate.errors",
-    "DeltaSink": "lakestate.sinks.delta.sink",
-    "DeployPlan": "lakestate.spark.deploy_plan",
-    "Diagnosis": "lakestate.spark.diagnosis.doctor",
-    "DryRunReport": "lakestate.tables.dry_run",
-    "Epoch": "lakestate.protocol.values",
-    "EpochInfo": "lakestate.inspection",
-    "EpochListener": "lakestate.observability.progress",
-    "EpochProgress": "lakestate.observability.progress",
-    "EpochState": "lakestate.inspection",
-    "Export": "lakestate.inspection.exports",
-    "FencedError": "lakestate.errors",
-    "FileEvent": "lakestate.observability.file_events",
-    "FileEventKind": "lakestate.observability.file_events",
-    "FileFormat": "lakestate.sinks.formats.format",
-    "FileInfo": "lakestate.inspection",
-    "FileListener": "lakestate.observability.listeners",
-    "FileSink": "lakestate.sinks.files.sink",
-    "Generation": "lakestate.protocol.values",
-    "GlobalKeyedTable": "lakestate.tables.global_keyed.table",
-    "GlobalKeyedView": "lakestate.tables.global_keyed.view",
-    "Hopping": "lakestate.operators.windows.specs",
-    "IcebergCatalog": "lakestate.sinks.iceberg.catalog",
-    "IcebergSink": "lakestate.sinks.iceberg.sink",
-    "IncompatibleStateError": "lakestate.errors",
-    "InvalidInputError": "lakestate.errors",
-    "JobInfo": "lakestate.inspection",
-    "JobState": "lakestate.inspection",
-    "JsonLinesSink": "lakestate.sinks.formats.json_lines.sink",
-    "KeyState": "lakestate.operators.keyed_function.state",
-    "KeyVersion": "lakestate.inspection",
-    "KeyedFunction": "lakestate.operators.keyed_function.function",
-    "KeyedTable": "lakestate.tables.keyed.table",
-    "KeyedView": "lakestate.tables.keyed.view",
-    "LakestateDataSource": "lakestate.spark.data_source.source",
-    "LakestateError": "lakestate.errors",
-    "ListState": "lakestate.operators.keyed_function.state",
-    "Maintenance": "lakestate.sinks.iceberg.maintenance.settings",
-    "MapState": "lakestate.operators.keyed_function.state",
-    "MigratableState": "lakestate.tables.migration.migrations",
-    "Migration": "lakestate.tables.migration.migrations",
-    "MissingExtraError": "lakestate.errors",
-    "NotFoundError": "lakestate.errors",
-    "Operator": "lakestate.operators.operator",
-    "OperatorCommit": "lakestate.coordinator.commit",
-    "OperatorContext": "lakestate.operators.context",
-    "OperatorError": "lakestate.errors",
-    "OperatorInfo": "lakestate.inspection",
-    "OutcomeUnknownError": "lakestate.errors",
-    "ParquetBackend": "lakestate.coordinator.parquet_backend",
-    "ParquetSink": "lakestate.sinks.formats.parquet.sink",
-    "PostgresSink": "lakestate.sinks.postgres.sink",
-    "Pipeline": "lakestate.spark.pipeline",
-    "PipelineDryRun": "lakestate.spark.dry_run",
-    "PipelineQuery": "lakestate.spark.query",
-    "ProgressLine": "lakestate.observability.progress_line",
-    "PrometheusMetrics": "lakestate.observability.prometheus",
-    "RetentionPolicy": "lakestate.protocol.retention",
-    "RetryPolicy": "lakestate.config",
-    "Roll": "lakestate.sinks.rolling",
-    "RowMigration": "lakestate.tables.migration.migrations",
-    "Session": "lakestate.operators.windows.specs",
-    "StateChanges": "lakestate.inspection",
-    "StateTable": "lakestate.inspection",
-    "StopTimeoutError": "lakestate.errors",
-    "StorageUnavailableError": "lakestate.errors",
-    "StoreConfig": "lakestate.config",
-    "Table": "lakestate.tables.contract",
-    "TableHistory": "lakestate.inspection",
-    "TableInfo": "lakestate.inspection",
-    "TableManager": "lakestate.tables.manager",
-    "TableType": "lakestate.protocol.table_types",
-    "TaskInfo": "lakestate.protocol.values",
-    "TimeKeyTable": "lakestate.tables.time_key.table",
-    "TimeKeyView": "lakestate.tables.time_key.view",
-    "Timers": "lakestate.operators.timers.table",
-    "TimersView": "lakestate.operators.timers.view",
-    "Ttl": "lakestate.tables.keyed.table",
-    "Tumbling": "lakestate.operators.windows.specs",
-    "TwoInputOperator": "lakestate.operators.operator",
-    "ValueState": "lakestate.operators.keyed_function.state",
-    "VerificationReport": "lakestate.verification",
-    "VisibleOutputError": "lakestate.errors",
-    "approx_count_distinct": "lakestate.operators.aggregates.sketches",
-    "approx_quantiles": "lakestate.operators.aggregates.sketches",
-    "bool_and": "lakestate.operators.aggregates.plain",
-    "bool_or": "lakestate.operators.aggregates.plain",
-    "collect_list": "lakestate.operators.aggregates.collected",
-    "collect_set": "lakestate.operators.aggregates.collected",
-    "count": "lakestate.operators.aggregates.plain",
-    "count_distinct": "lakestate.operators.aggregates.collected",
-    "doctor": "lakestate.spark.diagnosis.doctor",
-    "dry_run": "lakestate.tables.dry_run",
-    "finish_files": "lakestate.spark.data_source.commit",
-    "first": "lakestate.operators.aggregates.ordered",
-    "fork": "lakestate.repair",
-    "last": "lakestate.operators.aggregates.ordered",
-    "max": "lakestate.operators.aggregates.plain",
-    "max_by": "lakestate.operators.aggregates.ordered",
-    "mean": "lakestate.operators.aggregates.plain",
-    "min": "lakestate.operators.aggregates.plain",
-    "min_by": "lakestate.operators.aggregates.ordered",
-    "open": "lakestate.inspection",
-    "plan": "lakestate.spark.deploy_plan",
-    "read_state": "lakestate.inspection",
-    "register": "lakestate.spark.data_source.source",
-    "register_file_format": "lakestate.sinks.formats.registry",
-    "register_table_type": "lakestate.tables.registry",
-    "stddev": "lakestate.operators.aggregates.moments",
-    "sum": "lakestate.operators.aggregates.plain",
-    "take_over_output": "lakestate.spark.data_source.commit",
-    "variance": "lakestate.operators.aggregates.moments",
-    "verify": "lakestate.verification",
-    "verify_cache": "lakestate.verification",
-    "write_stream": "lakestate.spark.data_source.source",
-}
-"""Where each public name is defined. The imports above tell type checkers the same."""
 
 __all__ = [
     "Aggregate",
@@ -286,6 +158,7 @@ __all__ = [
     "JobInfo",
     "JobState",
     "JsonLinesSink",
+    "KafkaSink",
     "KeyState",
     "KeyVersion",
     "KeyedFunction",
@@ -377,12 +250,14 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'lakestate' has no attribute {name!r}")
     from importlib import import_module
 
+    from lakestate.public_names import MODULES
+
+    if name not in MODULES:
+        raise AttributeError(f"module 'lakestate' has no attribute {name!r}")
     try:
-        found: object = getattr(import_module(_MODULES[name]), name)
+        found: object = getattr(import_module(MODULES[name]), name)
     except ModuleNotFoundError as missing:
         if missing.name is None or not missing.name.startswith("pyspark"):
             raise

@@ -58,6 +58,8 @@ class Mutation:
     """True if it matters only to jobs that share their output with others."""
     needs_delivery: bool = False
     """True if it matters only to sinks that deliver staged rows."""
+    needs_log: bool = False
+    """True if it matters only to those that deliver to a log."""
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
@@ -381,7 +383,7 @@ def seeds_to_find(mutation: Mutation, first: int = 0) -> tuple[int, str] | None:
             if mutation.needs_neighbour:
                 scenario = replace(scenario, has_neighbour=True)
             if mutation.needs_delivery:
-                scenario = replace(scenario, delivers=True)
+                scenario = replace(scenario, delivers=True, delivers_to_log=mutation.needs_log)
             result = run_seed(first + number, scenario=scenario)
             if result.violation is not None:
                 return number + 1, str(result.violation)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 import lakestate as ls
+from lakestate.public_names import MODULES
 
 HEAVY = ("boto3", "botocore", "deltalake", "numpy", "obstore", "pandas", "pyarrow", "pyiceberg", "pyspark")
 
@@ -43,12 +44,12 @@ def test_declaring_operators_tables_and_sinks_loads_no_optional_library() -> Non
 
 def test_dir_shows_every_public_name_and_nothing_else() -> None:
     shown = [name for name in dir(ls) if not name.startswith("__")]
-    assert shown == sorted(ls.__all__) == sorted(ls._MODULES)
+    assert shown == sorted(ls.__all__) == sorted(MODULES)
 
 
 @pytest.mark.parametrize("name", sorted(ls.__all__))
 def test_every_public_name_is_what_it_is_called_and_has_a_docstring(name: str) -> None:
-    if ls._MODULES[name].startswith("lakestate.spark"):
+    if MODULES[name].startswith("lakestate.spark"):
         pytest.importorskip("pyspark")
     found = getattr(ls, name)
     assert getattr(found, "__name__", name) == name

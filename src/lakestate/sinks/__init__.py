@@ -6,6 +6,7 @@
 - `partitioning/` decides which directory each row goes to, `rolling.py` when a file ends.
 - `iceberg/` and `delta/` append finished files to Iceberg and Delta tables.
 - `postgres/` delivers rows to tables of PostgreSQL.
+- `kafka/` produces messages in transactions.
 - `staged/` keeps the rows of an epoch in the job until it is published, and then delivers them.
 
 A new file format is a folder in `formats/` and a line in its registry. A new table format is a folder
@@ -29,6 +30,7 @@ from lakestate.sinks.formats.writer_state import WriterState
 from lakestate.sinks.iceberg.catalog import IcebergCatalog
 from lakestate.sinks.iceberg.maintenance.settings import Maintenance
 from lakestate.sinks.iceberg.sink import IcebergSink
+from lakestate.sinks.kafka.sink import KafkaSink
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.postgres.sink import PostgresSink
 from lakestate.sinks.rolling import Roll
@@ -47,6 +49,7 @@ __all__ = [
     "IcebergSink",
     "JsonLinesFormat",
     "JsonLinesSink",
+    "KafkaSink",
     "Maintenance",
     "ParquetFormat",
     "ParquetSink",

@@ -98,6 +98,8 @@ class Scenario:
     """The stream ends in an epoch without rows, and not with its last row."""
     delivers: bool = False
     """A further sink stages its rows with each epoch and delivers them to a target with transactions."""
+    delivers_to_log: bool = False
+    """That target is a log: a transaction takes several calls, and writers fence each other."""
 
     forks: int = 0
     """Jobs that begin with an epoch of this one, share its objects, and are forked again."""
@@ -143,6 +145,7 @@ class Scenario:
             delivers=random.random() < 0.3,
             forks=random.choice([0, 0, 0, 0, 1]),
             change_readers=random.choice([0, 0, 0, 1]),
+            delivers_to_log=random.random() < 0.5,
         )
 
     def changes_from(self, other: Scenario) -> list[str]:

@@ -42,6 +42,7 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"silences": False},
     {"ends_later": False},
     {"delivers": False},
+    {"delivers_to_log": False},
     {"parallelism": (1,)},
 )
 ROWS_MIN = 3

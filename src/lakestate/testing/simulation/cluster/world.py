@@ -18,6 +18,7 @@ from lakestate.storage.cache.run_cache import RunCache
 from lakestate.testing.faults import Operation
 from lakestate.testing.simulation.cluster.process import LATE_MS, Process
 from lakestate.testing.simulation.cluster.scheduler import Scheduler
+from lakestate.testing.simulation.cluster.transaction_log import TransactionLog
 from lakestate.testing.simulation.faults import FaultKind, FaultPlan, Script
 from lakestate.testing.simulation.ledger import DeliveryTarget
 from lakestate.testing.simulation.promises import BrokenPromiseError, Promise
@@ -77,6 +78,7 @@ class World:
         self.target = SimulatedStore("target", self._now_ms)
         """Stands for the targets of `on_commit` and deliveries in calls, which fail like those of a store."""
         self.delivered = DeliveryTarget()
+        self.log = TransactionLog()
         self.foreign = _foreign_path()
         """An object and an upload of another job, in every store."""
         self.foreign_uploads = {name: [self.foreign] for name in self.outputs}
