@@ -232,16 +232,14 @@ class EpochFrames:
                 rows = self._select_needed(stage, self._rows_of(origin))
                 return repartition_by_place(rows, parallelism, F.expr(self._place_sql(origin)))
             case CombineNode():
-                place = F.col(PLACE)
+                rows, place = self._rows_of(origin.parent), self._place_sql(origin.parent)
+                if stage.stage.name in self._combined_first:
+                    return repartition_by_place(origin.function(rows, ()), parallelism, F.expr(place))
                 # Never a constant, even if the key is: Spark would not group by it, but gather all rows in
                 # one partition to combine them.
-                own = F.expr(f"{self._place_sql(origin.parent)} | (spark_partition_id() & 0)")
-                rows = self._rows_of(origin.parent).withColumn(PLACE, own)
-                if stage.stage.name in self._combined_first:
-                    rows = repartition_by_place(origin.function(rows, PLACE), parallelism, place)
-                else:
-                    rows = origin.function(repartition_by_place(rows, parallelism, place), PLACE)
-                return rows.drop(PLACE)
+                own = F.expr(f"{place} | (spark_partition_id() & 0)")
+                routed = repartition_by_place(rows.withColumn(PLACE, own), parallelism, F.col(PLACE))
+                return origin.function(routed, (PLACE,)).drop(PLACE)
             case ShuffleNode():
                 together = F.expr(subtask_place_sql(origin.expressions, parallelism))
                 return repartition_by_place(self._rows_of(origin), parallelism, together)

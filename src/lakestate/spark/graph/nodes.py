@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
-Combine: TypeAlias = "Callable[[DataFrame, str], DataFrame]"
+Combine: TypeAlias = "Callable[[DataFrame, Sequence[str]], DataFrame]"
 KeyColumn: TypeAlias = "str | Column"
 
 
@@ -79,11 +79,11 @@ class KeyByNode:
 
 @dataclass(frozen=True, eq=False)
 class CombineNode:
-    """Rows routed by key and then combined by Spark, each subtask's on its own.
+    """Rows routed by key and combined by Spark.
 
-    The function is given rows and the name of the column that holds their subtask, and groups by that column
-    and others. After the routing, Spark then aggregates without another shuffle; before it, fewer rows are
-    routed, for one more shuffle.
+    The function groups by the key, and by the columns whose names it is given. With that of the subtask,
+    after the routing, Spark aggregates without another shuffle. Without it, before the routing, fewer rows
+    are routed, for one more shuffle.
     """
 
     parent: KeyByNode

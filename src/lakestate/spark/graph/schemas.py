@@ -148,8 +148,7 @@ class Schemas:
 
     def _combined_schema(self, node: CombineNode) -> StructType:
         self._keys[id(node)] = self.key(node.parent)
-        frame = self.empty_frame(node.parent).withColumn(PLACE, F.lit(0))
-        return node.function(frame, PLACE).drop(PLACE).schema
+        return node.function(self.empty_frame(node.parent), ()).schema
 
     def _output_schema(self, node: ApplyNode) -> StructType:
         columns = node.operator.output_columns

@@ -129,15 +129,15 @@ def argument_rows(
 
 @dataclass(frozen=True)
 class _Combine:
-    """Merges the rows of each subtask by key."""
+    """Merges rows by key, and by further columns."""
 
     group_by: tuple[str, ...]
     accumulators: tuple[str, ...]
 
-    def __call__(self, frame: DataFrame, subtask: str) -> DataFrame:
+    def __call__(self, frame: DataFrame, further: Sequence[str]) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
-        return frame.groupBy(subtask, *self.group_by).agg(*[F.expr(text) for text in self.accumulators])
+        return frame.groupBy(*further, *self.group_by).agg(*[F.expr(text) for text in self.accumulators])
 
 
 def _combine_sql(
