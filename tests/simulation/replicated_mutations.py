@@ -36,5 +36,7 @@ def drop_removed_entries(patch: Patch) -> None:
 REPLICATED = (
     Mutation("forget carried entries of a replicated table", forget_carried_entries),
     Mutation("let the oldest value win in a merge of a replicated table", let_the_oldest_win),
-    Mutation("drop removed keys in a partial merge of a replicated table", drop_removed_entries),
+    Mutation(
+        "drop removed keys in a partial merge of a replicated table", drop_removed_entries, is_rare=True
+    ),
 )
