@@ -92,7 +92,7 @@ class Latest(ls.Operator):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("parallelism", "writers"), [(4, 4), (16, 16), (64, 64), (64, 16)])
+@pytest.mark.parametrize(("parallelism", "writers"), [(4, 4), (16, 16), (64, 16)])
 def test_a_replicated_table_has_a_constant_and_one_epoch_of_files_more_than_there_are_subtasks(
     tmp_path: Path, parallelism: int, writers: int
 ) -> None:
