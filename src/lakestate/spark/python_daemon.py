@@ -19,6 +19,7 @@ IMPORTED = (
     "pyarrow.pandas_compat",
     "pyarrow.parquet",
     "lakestate.coordinator.parquet_backend",
+    "lakestate.public_names",
     "lakestate.runtime.sink_step",
     "lakestate.sinks.files.local.writer",
     "lakestate.sinks.formats.json_lines.sink",

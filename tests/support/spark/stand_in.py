@@ -128,8 +128,8 @@ class Conf(dict[str, str]):
     def set(self, name: str, value: str) -> None:
         self[name] = value
 
-    def get(self, name: str, default: str = "of the user") -> str:
-        return super().get(name, default)
+    def unset(self, name: str) -> None:
+        self.pop(name, None)
 
 
 def stored(epoch: int, *files: str) -> Any:
