@@ -27,7 +27,6 @@ from lakestate.protocol.publication import replay_permit
 from lakestate.row_kind import RowKind, StreamKind
 from lakestate.runtime.sink_step import sink_committer
 from lakestate.sinks.kafka import client
-from lakestate.sinks.kafka.delivery import Delivery
 from lakestate.sinks.kafka.sink import KafkaSink
 from lakestate.sinks.kafka.transactions import TransactionWriter
 from lakestate.sinks.output_owner import OutputClaim
@@ -122,6 +121,7 @@ def test_a_zombie_whose_transaction_is_open_is_fenced_and_delivers_nothing(
     assert committed_values(kafka_broker.servers, topic) == values(1, 2, 3, 4)
 
 
+@pytest.mark.full
 def test_a_commit_whose_answer_is_lost_is_found_by_its_marker(
     kafka_broker: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +161,7 @@ def test_a_broker_that_is_killed_in_the_middle_of_an_epoch_gets_each_row_once(
     assert committed_values(kafka_broker.servers, topic) == values(*range(2001))
 
 
+@pytest.mark.full
 def test_keys_are_placed_as_java_clients_place_them(kafka_broker: KafkaBroker) -> None:
     topic = f"placed-{uuid.uuid4().hex[:8]}"
     kafka_broker.create_topic(topic, partitions=10)
@@ -197,6 +198,7 @@ def java_partition(key: bytes, partitions: int) -> int:
     return ((h ^ h >> 15) & 0x7FFFFFFF) % partitions
 
 
+@pytest.mark.full
 def test_changes_become_upserts_and_tombstones(kafka_broker: KafkaBroker, topic: str) -> None:
     schema = pa.schema([("who", pa.string()), ("n", pa.int64()), ("_change", pa.string())])
     changes = StreamKind(RowKind.CHANGES, ("who",))
@@ -256,14 +258,3 @@ def test_a_copy_of_the_checkpoint_cannot_deliver_in_the_place_of_the_job(
     job.restart(claim=OutputClaim.TAKE_OVER)
     with pytest.raises(InvalidInputError, match="owns the output"):
         harness(kafka_broker.servers, topic, first)
-
-
-def test_an_open_writer_is_kept_between_epochs(kafka_broker: KafkaBroker, topic: str) -> None:
-    job = harness(kafka_broker.servers, topic, in_memory())
-    (delivery,) = job.sink._deliveries.values()  # type: ignore[attr-defined]
-    assert isinstance(delivery, Delivery)
-    writer = delivery._writer
-    for number in range(3):
-        job.epoch([{"n": number}])
-    assert writer is not None
-    assert delivery._writer is writer
