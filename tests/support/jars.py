@@ -13,8 +13,6 @@ import pytest
 
 FOLDER = Path(sys.prefix) / "jars"
 KAFKA_BROKER, SPARK_KAFKA, ICEBERG, DELTA = "kafka-broker", "spark-kafka", "iceberg", "delta"
-SPARK_GROUPS = (SPARK_KAFKA, ICEBERG, DELTA)
-"""The groups that Spark loads."""
 
 
 def jars_of(group: str) -> list[Path]:

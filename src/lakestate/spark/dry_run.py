@@ -36,7 +36,7 @@ from lakestate.spark.graph.dropped import Dropped, resolve_dropped
 from lakestate.spark.graph.nodes import ApplyNode, Graph
 from lakestate.spark.graph.problems import report_problems
 from lakestate.spark.graph.schemas import Schemas
-from lakestate.spark.session import check_session, check_speculation
+from lakestate.spark.session import check_connector, check_session, check_speculation
 from lakestate.tables.dry_run import NOT_DECLARED, DryRunProblem, DryRunReport, dry_run
 
 
@@ -146,6 +146,7 @@ def _try_graph(graph: Graph, found: _Findings) -> Schemas | None:
     before = len(found.problems)
     with report_problems(found.add):
         check_session(session)
+        check_connector(session, graph.sources)
     if len(found.problems) > before:
         return None
     schemas = Schemas(session, graph, found.add)

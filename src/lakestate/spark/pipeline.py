@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
 from lakestate.config import StoreConfig, duration_us
 from lakestate.coordinator.commit import JobCommitter, OperatorCommitter
 from lakestate.coordinator.engine.batches import require_position
@@ -45,7 +47,7 @@ from lakestate.spark.graph.dropped import Dropped, resolve_dropped
 from lakestate.spark.graph.nodes import Graph, Late, SinkNode, SourceNode, mute, sinks_in
 from lakestate.spark.graph.schemas import Schemas
 from lakestate.spark.query import PipelineQuery
-from lakestate.spark.session import check_session, check_speculation
+from lakestate.spark.session import check_connector, check_session, check_speculation, load_stream
 from lakestate.spark.stopping import StopOnSignal, Timeout, ending_of, timeout_seconds
 from lakestate.spark.streams import Building, SourceStream
 from lakestate.spark.triggers import require_trigger
@@ -120,7 +122,7 @@ class Pipeline:
 
     def source(
         self,
-        frame: DataFrame,
+        frame: DataFrame | DataStreamReader,
         *,
         name: str = "source",
         event_time: str | None = None,
@@ -129,7 +131,9 @@ class Pipeline:
         file_paths: Sequence[str] = (),
         idle_after: str | timedelta | None = None,
     ) -> SourceStream:
-        """Read a streaming DataFrame.
+        """Read a streaming DataFrame, or what a reader (`spark.readStream.format("kafka")…`) loads.
+
+        If Spark lacks the connector that a reader names, the error says which one to install.
 
         With `event_time`, the name of a timestamp column, the source has a watermark: the latest
         time seen minus `delay`. Rows older than the job's watermark are counted as late, and with
@@ -139,6 +143,8 @@ class Pipeline:
         `file_paths` is only for a file source whose input was moved: its earlier paths. Files that the
         source has read are remembered by path, and a path that is not the source's is refused.
         """
+        if isinstance(frame, DataStreamReader):
+            frame = load_stream(frame, name)
         if not frame.isStreaming:
             raise InvalidInputError(
                 f"source {name} is not a streaming DataFrame", action="read it with spark.readStream"
@@ -203,6 +209,7 @@ class Pipeline:
         check_exports(self._exports, self.declared_tables())
         session = self._graph.sources[0].frame.sparkSession
         check_session(session)
+        check_connector(session, self._graph.sources)
         # Before the job is claimed: a pipeline that cannot run must not stop the driver that is running.
         stored = self._stored_epoch(from_epoch)
         is_muted = stored is not None and stored.is_muted and not unmute

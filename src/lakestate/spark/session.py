@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakestate.errors import InvalidInputError
 from lakestate.spark.execution.compile import CompiledPipeline
+from lakestate.spark.execution.source_paths import explain_plan
+from lakestate.spark.graph.nodes import SourceNode
+from lakestate.spark.kafka_connector import (
+    JAR_SETTINGS,
+    ConnectorVersion,
+    Fit,
+    connector_action,
+    kafka_error,
+    named_connectors,
+)
+from lakestate.spark.spark_reason import spark_reason
 from lakestate.spark.versions.supported import check_version
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 SESSION_SETTINGS = {
     # Our plans leave nothing to adapt, and adaptive planning costs time in every epoch.
@@ -59,6 +72,56 @@ def check_speculation(session: SparkSession, pipeline: CompiledPipeline) -> None
             found="spark.speculation=true",
             action="start Spark with spark.speculation=false; a pipeline with one stage may use it",
         )
+
+
+def load_stream(reader: DataStreamReader, name: str) -> DataFrame:
+    """The DataFrame of a reader. A connector that is missing or does not fit is named."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return reader.load()
+    except (PySparkException, Py4JError) as failure:
+        reason = spark_reason(failure)
+        raise kafka_error(str(failure), reason, _wanted_connector()) or InvalidInputError(
+            f"source {name} cannot be loaded", found=reason
+        ) from failure
+
+
+def check_connector(session: SparkSession, sources: Sequence[SourceNode]) -> None:
+    """Refuse a connector for Kafka that cannot work in this Spark, and warn of one that may not.
+
+    Only jars that the session was started with say which version they are. Plans are looked at only if one
+    of them does not fit.
+    """
+    wanted = _wanted_connector(session)
+    settings = ",".join(str(session.conf.get(name, "")) for name in JAR_SETTINGS)
+    for found in named_connectors(settings):
+        fit = found.fit(wanted)
+        if fit is Fit.FITS or not any("kafka010" in explain_plan(source.frame) for source in sources):
+            continue
+        error = InvalidInputError(
+            "the connector for Kafka is built for another Spark",
+            object_name='format("kafka")',
+            found=str(found),
+            expected=str(wanted),
+            action=connector_action(wanted),
+        )
+        if fit is Fit.NEVER:
+            raise error
+        warnings.warn(str(error), stacklevel=3)
+
+
+def _wanted_connector(session: SparkSession | None = None) -> ConnectorVersion:
+    """The connector for this Spark, asked for its Scala where that is not certain."""
+    import pyspark
+
+    wanted = ConnectorVersion.of_spark(pyspark.__version__ if session is None else session.version)
+    session = session or pyspark.sql.SparkSession.getActiveSession()
+    if session is None or not wanted.spark.startswith("3."):
+        return wanted
+    row = session.sql("SELECT java_method('scala.util.Properties', 'versionNumberString') AS scala").head()
+    return wanted if row is None else ConnectorVersion.of_spark(wanted.spark, row.scala.rpartition(".")[0])
 
 
 def free_query_name(session: SparkSession, job_id: str) -> str:

@@ -1,4 +1,7 @@
-"""One local Spark session for all tests that need Spark: starting a JVM takes seconds."""
+"""One local Spark session for all tests that need Spark: starting a JVM takes seconds.
+
+It has the jars of Kafka's connector. A test that uses them asks for them first: `require_jars(SPARK_KAFKA)`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.support.jars import SPARK_KAFKA, spark_jars
 from tests.support.repository import ROOT
 from tests.support.spark.pipeline_process import QUICK_SPARK, TEST_PYTHON_DAEMON, TEST_RUN
 
@@ -32,7 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.appName("lakestate tests")
         .master("local[2,4]")
-        .config(map=QUICK_SPARK)
+        .config(map=QUICK_SPARK | spark_jars(SPARK_KAFKA))
         .config("spark.python.daemon.module", TEST_PYTHON_DAEMON)
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")

@@ -26,6 +26,7 @@ from tests.support.spark.pipeline_process import QUICK_JVM
 from lakestate.testing.s3_server import free_ports
 
 START_DEADLINE_S = 60
+ANSWER_DEADLINE_S = 30
 POLL_S = 0.05
 SETTINGS = {
     "process.roles": "broker,controller",
@@ -39,8 +40,10 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     # A topic that a test did not create is a mistake that it must see.
     "auto.create.topics.enable": "false",
-    # A client that lost its broker comes back at once.
-    "broker.session.timeout.ms": "3000",
+    # A broker that was killed is taken back as soon as its earlier session is over, and one that is only slow
+    # on a busy machine is not taken for dead.
+    "broker.session.timeout.ms": "5000",
+    "broker.heartbeat.interval.ms": "300",
 }
 LOGGING = """\
 rootLogger.level = warn
@@ -85,18 +88,18 @@ class KafkaBroker:
         """Create a topic; its settings with dots written as underscores."""
         config = {name.replace("_", "."): value for name, value in settings.items()}
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
-        _await_all(self.admin.create_topics([new]))
+        self._await_all(self.admin.create_topics([new]))
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Give a topic more partitions."""
-        _await_all(self.admin.create_partitions([NewPartitions(topic, total)]))
+        self._await_all(self.admin.create_partitions([NewPartitions(topic, total)]))
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Delete the records of a partition before an offset, as retention does."""
-        _await_all(self.admin.delete_records([TopicPartition(topic, partition, before)]))
+        self._await_all(self.admin.delete_records([TopicPartition(topic, partition, before)]))
 
     def delete_topic(self, topic: str) -> None:
-        _await_all(self.admin.delete_topics([topic]))
+        self._await_all(self.admin.delete_topics([topic]))
 
     def send(self, topic: str, values: Iterable[str | bytes], **message: Any) -> None:
         """Write records and wait until the broker has them; `message`: key, partition, headers, timestamp."""
@@ -108,7 +111,7 @@ class KafkaBroker:
                 on_delivery=lambda error, _: failures.append(error) if error else None,
                 **message,
             )
-        assert producer.flush(START_DEADLINE_S) == 0
+        assert producer.flush(ANSWER_DEADLINE_S) == 0, self._state()
         assert failures == []
 
     def start(self) -> None:
@@ -190,12 +193,22 @@ class KafkaBroker:
     def _await_answer(self) -> None:
         ends = time.monotonic() + START_DEADLINE_S
         while not _answers(self.admin):
-            assert self.is_running, f"the broker ended:\n{self._log_tail()}"
-            assert time.monotonic() < ends, f"the broker does not answer:\n{self._log_tail()}"
+            assert self.is_running, self._state()
+            assert time.monotonic() < ends, self._state()
             time.sleep(POLL_S)
 
-    def _log_tail(self) -> str:
-        return self._log_file.read_text(errors="replace")[-4000:]
+    def _await_all(self, futures: Mapping[Any, Any]) -> None:
+        for future in futures.values():
+            try:
+                future.result(ANSWER_DEADLINE_S)
+            except TimeoutError:
+                raise AssertionError(self._state()) from None
+
+    def _state(self) -> str:
+        """Why it does not do what was asked of it."""
+        ended = None if self._process is None else self._process.poll()
+        state = "does not answer" if self.is_running else f"has ended with {ended}"
+        return f"the broker {state}:\n{self._log_file.read_text(errors='replace')[-4000:]}"
 
 
 def _answers(admin: AdminClient) -> bool:
@@ -203,8 +216,3 @@ def _answers(admin: AdminClient) -> bool:
         return bool(admin.list_topics(timeout=0.5).brokers)
     except KafkaException:
         return False
-
-
-def _await_all(futures: Mapping[Any, Any]) -> None:
-    for future in futures.values():
-        future.result(START_DEADLINE_S)

@@ -24,7 +24,14 @@ class Unreachable(ls.ParquetSink):
 def test_a_sink_that_cannot_be_claimed_leaves_no_folder_of_spark_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("check_session", "check_types", "check_speculation", "check_code", "Schemas"):
+    for name in (
+        "check_connector",
+        "check_session",
+        "check_types",
+        "check_speculation",
+        "check_code",
+        "Schemas",
+    ):
         monkeypatch.setattr(pipelines, name, lambda *args: None)
     frame: Any = SimpleNamespace(isStreaming=True, sparkSession=None)
     drawn = ls.Pipeline("job", f"file://{tmp_path}/state", cache_dir=tmp_path / "cache")

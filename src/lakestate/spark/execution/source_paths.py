@@ -54,7 +54,7 @@ class SourcePaths:
 
     def _find_patterns(self) -> Iterator[PathPattern]:
         for source in self._sources:
-            for path in [*_FILE_SOURCE.findall(_explain(source.frame)), *source.file_paths]:
+            for path in [*_FILE_SOURCE.findall(explain_plan(source.frame)), *source.file_paths]:
                 base, rest = split_pattern(path)
                 qualified = _qualify(source.frame.sparkSession, base)
                 if qualified is not None:
@@ -75,7 +75,7 @@ def _qualify(session: SparkSession, folder: str) -> str | None:
     return None
 
 
-def _explain(frame: DataFrame) -> str:
+def explain_plan(frame: DataFrame) -> str:
     """The text of the plan, which Spark only prints."""
     own, text = get_ident(), io.StringIO()
     with redirect_stdout(_OwnLines(sys.stdout, text, lambda: get_ident() == own)):

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
+import pyspark
 from pyspark.errors.exceptions.base import PythonException
 
 from lakestate import errors
 from lakestate.errors import InvalidInputError, LakestateError, OperatorError
+from lakestate.spark.kafka_connector import ConnectorVersion, kafka_error
 from lakestate.spark.spark_reason import spark_reason
 
 _MARK = "lakestate-error: "
@@ -76,7 +78,8 @@ def error_from_spark(failure: Exception, what: str = "run the epoch") -> Lakesta
         if _MISSING_MODULE.match(reason):
             lost = _LOST_ON.search(text)
             return loading_error(reason, "an executor" if lost is None else lost[1])
-        return OperatorError(f"Spark could not {what}", found=reason)
+        of_kafka = kafka_error(text, reason, ConnectorVersion.of_spark(pyspark.__version__))
+        return of_kafka or OperatorError(f"Spark could not {what}", found=reason)
     error = _KINDS.get(record.code, OperatorError)(
         record.summary,
         object_name=record.object_name,
