@@ -196,7 +196,8 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _write_object(rows: pa.Table, config: TableConfig, context: TableContext, epoch: Epoch) -> FileRef:
     task = context.task
-    data = encode_run(rows, CheckpointParquetMetadata.of(config).to_key_values())
+    key_values = CheckpointParquetMetadata.of(config).to_key_values()
+    data = encode_run(rows, key_values, is_sorted=False)
     uid = f"g{task.generation}-{context.ambient.new_id()}"
     file = FileRef(
         path=context.objects.paths.data(epoch, task.operator_id, config.name, task.subtask_index, uid),
