@@ -85,7 +85,7 @@ def recover_job(job: JobObjects, claim: GenerationRecord) -> RecoveredEpoch | No
             raise _refusal(decision)
         case Fenced(by):
             check_fence(job, claim)
-            raise outdated_fence(job, claim, by)
+            raise _outdated_fence(job, claim, by)
         case _:
             assert_never(decision)
 
@@ -180,6 +180,14 @@ def require_same_state(job: JobObjects, claim: GenerationRecord, manifest: Manif
     return manifest
 
 
+def refuse_outdated_claim(job: JobObjects, claim: GenerationRecord, newest: NewestEpochs) -> None:
+    """Refuse to publish under a claim that is older than the newest epoch."""
+    first = newest.observed[0].record if newest.observed else None
+    if isinstance(first, EpochRecord) and first.generation > claim.generation:
+        check_fence(job, claim)
+        raise _outdated_fence(job, claim, first.generation)
+
+
 def _damage_in(error: CorruptionError) -> Damaged:
     return Damaged(error.object_name or "unknown object", str(error))
 
@@ -199,7 +207,7 @@ def _refusal(decision: Refuse) -> CorruptionError:
     )
 
 
-def outdated_fence(job: JobObjects, claim: GenerationRecord, by: Generation) -> CorruptionError:
+def _outdated_fence(job: JobObjects, claim: GenerationRecord, by: Generation) -> CorruptionError:
     """We have the job, yet a higher generation has published: the fence was set back."""
     return CorruptionError(
         "the fence is older than a published epoch",

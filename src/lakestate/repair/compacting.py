@@ -13,13 +13,17 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.commit import commit_epoch
 from lakestate.coordinator.compact import CompactedOperator, compact_replicated, compact_subtask
-from lakestate.coordinator.epoch_plan import decode_commit_parts, encode_commit_parts
+from lakestate.coordinator.epoch_plan import encode_commit_parts
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch, require_published
-from lakestate.coordinator.recover import NewestEpochs, observe_newest, outdated_fence, require_same_state
+from lakestate.coordinator.recover import (
+    NewestEpochs,
+    observe_newest,
+    refuse_outdated_claim,
+    require_same_state,
+)
 from lakestate.errors import CorruptionError, IncompatibleStateError, NotFoundError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.compaction import CompactionPolicy, plan_compaction
@@ -35,11 +39,12 @@ from lakestate.protocol.metadata import (
     TableFiles,
 )
 from lakestate.protocol.publication import Superseded
-from lakestate.protocol.records import EpochRecord, GenerationRecord
+from lakestate.protocol.records import GenerationRecord
 from lakestate.protocol.values import Epoch, TaskInfo
 from lakestate.repair.engine_position import engine_files_at, refuse_data_source
 from lakestate.repair.open_files import renewed_metadata
-from lakestate.sinks.files.pre_commit import PreCommit
+from lakestate.repair.pre_commits import commit_parts
+from lakestate.sinks.files.pre_commit import PreCommit, has_output
 from lakestate.sinks.files.writer import PRE_COMMITS
 from lakestate.tables.context import TableContext
 from lakestate.tables.contract import CompactedFiles
@@ -149,10 +154,7 @@ class _Compacting:
 
     def _observe(self, claim: GenerationRecord) -> Manifest:
         newest = observe_newest(self.job)
-        first = newest.observed[0].record if newest.observed else None
-        if isinstance(first, EpochRecord) and first.generation > claim.generation:
-            check_fence(self.job, claim)
-            raise outdated_fence(self.job, claim, first.generation)
+        refuse_outdated_claim(self.job, claim, newest)
         return require_same_state(self.job, claim, _require_settled(self.job, newest))
 
     def _merge(self, source: Manifest, claim: GenerationRecord) -> dict[str, CompactedOperator]:
@@ -342,11 +344,8 @@ def _shared_files(config: TableConfig, stored: Sequence[SubtaskMetadata]) -> Tab
 
 def _has_output(source: Manifest) -> bool:
     """Whether committing an epoch makes anything visible. One with merged files only keeps files open."""
-    parts = [part for sink in source.sinks for part in decode_commit_parts(sink.data, _where(source))]
-    if any(part.table != PRE_COMMITS for part in parts):
-        return True
-    found = [PreCommit.decode(part.data) for part in parts]
-    return any(each.finished or each.snapshots or each.dropped for each in found)
+    parts = [part for sink in source.sinks for part in commit_parts(sink, source)]
+    return any(part.table != PRE_COMMITS for part in parts) or has_output(part.data for part in parts)
 
 
 def _kept_pre_commits(source: Manifest) -> _CommitData:
@@ -356,7 +355,7 @@ def _kept_pre_commits(source: Manifest) -> _CommitData:
     """
     kept: _CommitData = {}
     for sink in source.sinks:
-        for part in decode_commit_parts(sink.data, _where(source)):
+        for part in commit_parts(sink, source):
             if part.table not in (PRE_COMMITS, ""):
                 continue
             found = PreCommit.decode(part.data)
@@ -372,10 +371,6 @@ def _pre_commits(kept: _CommitData) -> Iterator[SinkPreCommit]:
     for sink_id in dict.fromkeys(sink_id for sink_id, _ in kept):
         parts = [part for (each, _), part in sorted(kept.items()) if each == sink_id]
         yield SinkPreCommit(sink_id, encode_commit_parts(parts))
-
-
-def _where(source: Manifest) -> str:
-    return f"manifest of epoch {source.epoch}"
 
 
 def _require_config(metadata: SubtaskMetadata, files: TableFiles) -> TableConfig:

@@ -16,7 +16,6 @@ from datetime import datetime
 from lakestate.codec import decode_manifest
 from lakestate.codec.engine_files import files_of_another_query
 from lakestate.coordinator.commit import commit_epoch
-from lakestate.coordinator.epoch_plan import decode_commit_parts
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch
 from lakestate.coordinator.retention.forks import delete_useless_tags, keep_for_fork
@@ -25,7 +24,7 @@ from lakestate.errors import ConflictError, FencedError, InvalidInputError, NotF
 from lakestate.job.named_epochs import NEWEST, find_epoch
 from lakestate.job.objects import JobObjects, Versioned
 from lakestate.job.published_epochs import open_epoch, open_newest_epoch
-from lakestate.protocol.metadata import ForkedFrom, Manifest, OperatorEntry, SubtaskEntry
+from lakestate.protocol.metadata import ForkedFrom, Manifest, OperatorEntry
 from lakestate.protocol.names import did_you_mean
 from lakestate.protocol.paths import FENCE, fork_tag
 from lakestate.protocol.publication import Published
@@ -33,7 +32,8 @@ from lakestate.protocol.records import EpochRecord, GenerationRecord, TagRecord
 from lakestate.protocol.relative_path import with_origin
 from lakestate.protocol.values import Epoch, ForkPoint, ObjectRef
 from lakestate.repair.engine_position import refuse_data_source
-from lakestate.repair.open_files import renewed_metadata
+from lakestate.repair.open_files import drop_commit_data
+from lakestate.repair.pre_commits import committed_subtasks
 from lakestate.sinks.files.sink import file_sink_tables
 
 EpochName = Epoch | int | str | datetime
@@ -292,26 +292,17 @@ class _Forking:
         )
 
     def _operator(self, entry: OperatorEntry, source: Manifest, claim: GenerationRecord) -> OperatorEntry:
-        committed = _committed_subtasks(entry, source)
+        committed = committed_subtasks(entry, source)
         subtasks = [replace(each, metadata=_shared(each.metadata, source.job_id)) for each in entry.subtasks]
         return replace(
             entry,
             subtasks=tuple(
-                self._without_commit_data(each, source.epoch, claim)
+                drop_commit_data(each, self._backend, claim, source.epoch)
                 if each.subtask_index in committed
                 else replace(each, summary=replace(each.summary, bytes_written=0))
                 for each in subtasks
             ),
         )
-
-    def _without_commit_data(
-        self, entry: SubtaskEntry, epoch: Epoch, claim: GenerationRecord
-    ) -> SubtaskEntry:
-        """A subtask without what it left to commit: the parent commits that."""
-        (stored,) = self._job.read_subtasks([entry])
-        metadata = renewed_metadata(stored, self._backend, claim, epoch, {})
-        ref = self._backend.write_operator_checkpoint_metadata(metadata)
-        return replace(entry, metadata=ref, summary=replace(entry.summary, bytes_written=0))
 
 
 def _point(claim: GenerationRecord) -> ForkPoint:
@@ -328,17 +319,6 @@ def _read_tagged(job: JobObjects, tag: TagRecord) -> Manifest:
     """The manifest that a tag names. The record of the epoch may be gone: the tag of a fork is enough."""
     where = job.url_of(tag.manifest.path)
     return decode_manifest(job.read_verified(tag.manifest), where, job.job_id)
-
-
-def _committed_subtasks(entry: OperatorEntry, source: Manifest) -> frozenset[int]:
-    where = f"manifest of epoch {source.epoch}"
-    parts = (
-        part
-        for each in source.sinks
-        if each.sink_id == entry.operator_id
-        for part in decode_commit_parts(each.data, where)
-    )
-    return frozenset(part.subtask_index for part in parts)
 
 
 def _is_sink(job: JobObjects, entry: OperatorEntry) -> bool:

@@ -11,15 +11,14 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from lakestate.coordinator.claim import check_fence
 from lakestate.coordinator.commit import Committers, OnCommits, OperatorCommitter, commit_epoch
-from lakestate.coordinator.epoch_plan import decode_commit_parts, encode_commit_parts
+from lakestate.coordinator.epoch_plan import encode_commit_parts
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch, require_published
 from lakestate.coordinator.recover import (
     NewestEpochs,
     observe_newest,
-    outdated_fence,
+    refuse_outdated_claim,
     require_same_state,
 )
 from lakestate.errors import (
@@ -43,7 +42,8 @@ from lakestate.protocol.values import Epoch
 from lakestate.repair.engine_position import engine_files_at, refuse_data_source
 from lakestate.repair.later_output import LaterOutput, keeps_open_files, later_output, readable_epochs
 from lakestate.repair.lineage import is_continued, require_open_files_kept
-from lakestate.repair.open_files import OpenFilesAgain, OpenSince, renewed_metadata
+from lakestate.repair.open_files import OpenFilesAgain, OpenSince, drop_commit_data
+from lakestate.repair.pre_commits import committed_subtasks
 from lakestate.runtime.sink_step import sink_committer
 from lakestate.sinks.sink import Sink
 
@@ -219,10 +219,7 @@ class _GoingBack:
             newest = observe_newest(self._job)
             if (done := self.done_already(newest)) is not None:
                 return done
-            first = newest.observed[0].record if newest.observed else None
-            if isinstance(first, EpochRecord) and first.generation > claim.generation:
-                check_fence(self._job, claim)
-                raise outdated_fence(self._job, claim, first.generation)
+            refuse_outdated_claim(self._job, claim, newest)
             not_committed = self._commit_newest(newest, claim)
             source, output = self.check(newest, accept_visible_output=accept_visible_output)
             output = replace(output, not_committed=not_committed)
@@ -321,21 +318,13 @@ class _GoingBack:
         epoch: Epoch,
     ) -> OperatorEntry:
         """An operator as it was, without what it left to commit: that was committed with its own epoch."""
-        committed = {
-            part.subtask_index
-            for each in source.sinks
-            if each.sink_id == entry.operator_id
-            for part in decode_commit_parts(each.data, f"manifest of epoch {source.epoch}")
-        }
+        committed = committed_subtasks(entry, source)
         subtasks = []
         for each in entry.subtasks:
             if each.subtask_index in written:
                 each = written[each.subtask_index][0]
             elif each.subtask_index in committed:
-                (stored,) = self._job.read_subtasks([each])
-                metadata = renewed_metadata(stored, self._backend, claim, epoch, {})
-                ref = self._backend.write_operator_checkpoint_metadata(metadata)
-                each = replace(each, metadata=ref, summary=replace(each.summary, bytes_written=0))
+                each = drop_commit_data(each, self._backend, claim, epoch)
             subtasks.append(each)
         return replace(entry, subtasks=tuple(subtasks))
 

@@ -238,6 +238,16 @@ def renewed_metadata(
     )
 
 
+def drop_commit_data(
+    entry: SubtaskEntry, backend: StateBackend, claim: GenerationRecord, epoch: Epoch
+) -> SubtaskEntry:
+    """A subtask in a new epoch, without what it left to commit: that is committed with its own epoch."""
+    (stored,) = backend.objects(claim.job_id).read_subtasks([entry])
+    metadata = renewed_metadata(stored, backend, claim, epoch, {})
+    ref = backend.write_operator_checkpoint_metadata(metadata)
+    return replace(entry, metadata=ref, summary=replace(entry.summary, bytes_written=0))
+
+
 def _with_table(stored: SubtaskMetadata, changed: TableFiles | None) -> tuple[TableFiles, ...]:
     return tuple(
         changed if changed is not None and table.table == changed.table else table for table in stored.tables

@@ -6,6 +6,8 @@ MessagePack; reading them runs no code.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from lakestate.codec.untrusted import UNDECODABLE
@@ -121,3 +123,9 @@ class PreCommit(msgspec.Struct, frozen=True):
             raise CorruptionError(
                 "a sink's pre-commit cannot be read", found=f"{len(data)} bytes: {cause}"
             ) from cause
+
+
+def has_output(pre_commits: Iterable[bytes]) -> bool:
+    """Whether the commit of an epoch has anything to do: show files or copies of them, or remove copies."""
+    found = (PreCommit.decode(data) for data in pre_commits)
+    return any(each.finished or each.snapshots or each.dropped for each in found)
