@@ -42,7 +42,7 @@ from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.formats.parquet.writer import ParquetBatchBufferingWriter
 from lakestate.sinks.formats.writer_state import Piece, PieceKind, WriterState
 from lakestate.sinks.iceberg.commits.data_files import data_file
-from lakestate.sinks.iceberg.commits.progress import EpochFiles
+from lakestate.sinks.iceberg.commits.progress import IcebergEpoch
 from lakestate.sinks.iceberg.table import TableFacts
 from lakestate.storage import open_store
 from lakestate.testing.stepping import SteppingAmbient
@@ -288,7 +288,7 @@ def test_a_lane_that_no_upload_has_is_refused_at_once() -> None:
     assert decodes_or_refuses(lambda: claim_lane(store, "file", 2**63)) is None
 
 
-EPOCH_FILES = EpochFiles("job", "0123456789ab", Epoch(3), ())
+EPOCH_FILES = IcebergEpoch("job", "0123456789ab", Epoch(3), ())
 
 
 def hostile_texts(valid: dict[str, str]) -> st.SearchStrategy[dict[str, str]]:

@@ -4,10 +4,12 @@
 - `files/` keeps files open, uploads them, and makes them visible after their epoch is published.
 - `formats/` turns rows into bytes: one folder per file format.
 - `partitioning/` decides which directory each row goes to, `rolling.py` when a file ends.
-- `iceberg/` and `delta/` append finished files to Iceberg and Delta tables.
+- `iceberg/` and `delta/` append finished files to Iceberg and Delta tables, or merge rows by key;
+  `table_format/` is what they share.
 - `postgres/` delivers rows to tables of PostgreSQL.
 - `kafka/` produces messages in transactions.
 - `staged/` keeps the rows of an epoch in the job until it is published, and then delivers them.
+- `keyed_rows.py` is what every sink with a `key` takes and refuses.
 
 A new file format is a folder in `formats/` and a line in its registry. A new table format is a folder
 here: `FileSink` writes its data files, and its committer makes them whole before it appends them. So is a

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from lakestate.sinks.partitioning.partitioner import Partitioning
 
 
-_SINKS_THAT_TAKE_UPDATES = "write them to a sink that takes them: PostgresSink with a key"
+_SINKS_THAT_TAKE_UPDATES = (
+    "write them to a sink that takes them: DeltaSink(key=…), IcebergSink(key=…), KafkaSink(key=…) or "
+    "PostgresSink(key=…)"
+)
 
 
 def _tell_nobody(event: FileEvent) -> None:

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from lakestate.errors import CorruptionError, NotFoundError
+from lakestate.errors import CorruptionError
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.delta.epoch_log import Commit
 from lakestate.sinks.delta.features import check_features
 from lakestate.sinks.delta.partition_values import partition_values
-from lakestate.sinks.delta.progress import EpochFiles
+from lakestate.sinks.delta.progress import EpochEntry
 from lakestate.sinks.delta.statistics import StatisticsColumn, statistics_columns, statistics_json
 from lakestate.sinks.delta.table import TableFacts
-from lakestate.sinks.files.pre_commit import FilePreCommit, PreCommit
+from lakestate.sinks.files.pre_commit import FilePreCommit, has_output
+from lakestate.sinks.table_format.epoch_files import EpochFiles
 
 if TYPE_CHECKING:
     from lakestate.sinks.delta.sink import DeltaSink
@@ -34,9 +35,11 @@ class DeltaCommitter:
         """Add the files that the epoch finished to the table, unless they are in it already."""
         batch = EpochFiles.of(permit.job_id, permit.epoch, pre_commits)
         if not batch.files:
-            self._commit_snapshots(permit, pre_commits)
+            if has_output(pre_commits):
+                # Copies of open files, which the table knows nothing of.
+                self._sink.file_sink().committer().commit(permit, pre_commits)
             return
-        files = self._sink.file_sink().committer()
+        files = self._sink.file_sink()
         is_whole = False
 
         def prepare(table: DeltaTable) -> Commit:
@@ -44,24 +47,19 @@ class DeltaCommitter:
             actions = self._add_actions(table, batch)
             if not is_whole:
                 # Files must be complete before the commit: from then on readers open them.
-                files.commit(permit, pre_commits)
+                files.committer().commit(permit, pre_commits)
                 is_whole = True
             by = table.metadata().partition_columns
             return lambda properties: table.create_write_transaction(
                 actions, "append", table.schema(), by, commit_properties=properties
             )
 
-        self._sink.epoch_log.commit(batch.entry, lambda: self._any_in_place(batch), prepare)
+        entry = EpochEntry.of_files(batch)
+        self._sink.epoch_log.commit(entry, lambda: batch.any_in_place(files.store), prepare)
 
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Remove what failed attempts left behind among the table's data files."""
         self._sink.file_sink().committer().clean_up(job_id, epoch, pre_commits)
-
-    def _commit_snapshots(self, permit: CommitPermit, pre_commits: Sequence[bytes]) -> None:
-        """Commit copies of open files, which the table knows nothing of. Otherwise there is nothing to do."""
-        decoded = [PreCommit.decode(data) for data in pre_commits]
-        if any(each.snapshots or each.dropped for each in decoded):
-            self._sink.file_sink().committer().commit(permit, pre_commits)
 
     def _add_actions(self, table: DeltaTable, batch: EpochFiles) -> list[AddAction | RemoveAction]:
         check_features(table, self._sink.url)
@@ -69,17 +67,6 @@ class DeltaCommitter:
         columns = statistics_columns(facts.data_schema, facts.properties)
         now_ms = time.time_ns() // 1_000_000
         return [add_action(file, facts, columns, now_ms) for file in batch.files]
-
-    def _any_in_place(self, batch: EpochFiles) -> bool:
-        """Whether any file of the epoch is complete: files are completed only by a commit."""
-        store = self._sink.file_sink().store
-        for file in batch.files:
-            try:
-                store.head(file.path)
-            except NotFoundError:
-                continue
-            return True
-        return False
 
 
 def add_action(

@@ -23,8 +23,9 @@ from lakestate.errors import (
     OutcomeUnknownError,
 )
 from lakestate.sinks.delta.library import delta_error, is_refusal, reason
-from lakestate.sinks.delta.progress import CommitStatus, EpochEntry
+from lakestate.sinks.delta.progress import EpochEntry
 from lakestate.sinks.delta.table import TableReader
+from lakestate.sinks.table_format.epoch_files import CommitStatus
 
 if TYPE_CHECKING:
     from lakestate.sinks.delta.sink import DeltaSink
@@ -74,9 +75,7 @@ class EpochLog:
             raise self._failure(entry, failure)
 
     def _holds(self, table: DeltaTable, entry: EpochEntry, is_past: Callable[[], bool]) -> bool:
-        status = entry.commit_status(table.transaction_version)
-        if status is CommitStatus.PAST:
-            status = CommitStatus.DONE if is_past() else CommitStatus.OTHER_CONTENT
+        status = entry.commit_status(table.transaction_version).settle(is_past)
         if status is CommitStatus.OTHER_CONTENT:
             raise _other_job_error(self._sink.url, entry, table)
         return status is CommitStatus.DONE

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from lakestate.errors import CorruptionError, InvalidInputError
 from lakestate.sinks.partitioning.partitioner import Partitioning
 from lakestate.sinks.partitioning.paths import DEFAULT_PARTITION
-from lakestate.tables.arrow.conform import conform_batch
-from lakestate.tables.arrow.struct_fields import add_struct_fields
+from lakestate.sinks.table_format.rows import conform_rows
 
 _FRACTION_DIGITS = 6
 _DAY_US = 86_400_000_000
@@ -46,18 +45,6 @@ def check_partition_values(rows: pa.RecordBatch, by: Sequence[str]) -> None:
     """Refuse values of partition columns that would be read as others."""
     for name in by:
         _check_values(name, rows.column(name), rows.schema.field(name))
-
-
-def conform_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows in a schema of the table; null in the fields of structs that rows lack."""
-    if not batch.schema.equals(schema):
-        columns = {
-            name: add_struct_fields(column, schema.field(name).type)
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            if name in schema.names
-        }
-        batch = pa.record_batch(columns)
-    return conform_batch(batch, schema, "write to the table")
 
 
 def partition_values(path: str, fields: Sequence[pa.Field]) -> dict[str, str | None]:

@@ -6,33 +6,16 @@ the newest of each id. An epoch leaves two: its number, and a digest of what it 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
-from functools import cached_property
 
-from lakestate.errors import CorruptionError
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.files.pre_commit import FilePreCommit, PreCommit
+from lakestate.sinks.table_format.epoch_files import CommitStatus, EpochFiles, digest_of
 
 _DIGEST_BITS = 63
 
 EntryOf = Callable[[str], int | None]
 """The number of the newest entry of an application id in a table; None if there is none."""
-
-
-class CommitStatus(Enum):
-    """What a table says about an epoch."""
-
-    PENDING = "pending"
-    """It is not in the table."""
-    DONE = "done"
-    """It is the newest epoch in the table."""
-    OTHER_CONTENT = "other content"
-    """An epoch of this number is in the table, with other content."""
-    PAST = "past"
-    """A later epoch is in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +35,17 @@ class EpochEntry:
     epoch: Epoch
     digest: int
     """Of what the epoch holds."""
+
+    @classmethod
+    def of(cls, job_id: str, fingerprint: str, epoch: Epoch, content: Iterable[str]) -> EpochEntry:
+        """An epoch that is known by names of its content, which are never used twice."""
+        number = int.from_bytes(digest_of(content), "big")
+        return cls(job_id, fingerprint, epoch, number >> (64 - _DIGEST_BITS))
+
+    @classmethod
+    def of_files(cls, batch: EpochFiles) -> EpochEntry:
+        """An epoch that is known by its files."""
+        return cls.of(batch.job_id, batch.fingerprint, batch.epoch, (file.path for file in batch.files))
 
     @property
     def app_id(self) -> str:
@@ -75,38 +69,3 @@ class EpochEntry:
         if last > self.epoch:
             return CommitStatus.PAST
         return CommitStatus.DONE if entry_of(self.content_id) == self.digest else CommitStatus.OTHER_CONTENT
-
-
-@dataclass(frozen=True)
-class EpochFiles:
-    """What one epoch of one sink has to append."""
-
-    job_id: str
-    fingerprint: str
-    epoch: Epoch
-    files: tuple[FilePreCommit, ...]
-
-    @classmethod
-    def of(cls, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> EpochFiles:
-        """What the pre-commits of all subtasks say."""
-        decoded = [PreCommit.decode(data) for data in pre_commits]
-        fingerprints = {each.fingerprint for each in decoded}
-        if len(fingerprints) > 1:
-            raise CorruptionError(
-                "the pre-commits of one sink name several sinks", found=", ".join(sorted(fingerprints))
-            )
-        files = sorted((file for each in decoded for file in each.finished), key=lambda file: file.path)
-        return cls(job_id, next(iter(fingerprints), ""), epoch, tuple(files))
-
-    @cached_property
-    def entry(self) -> EpochEntry:
-        """The epoch as the table records it. The names of its files, never used twice, are its content."""
-        digest = digest_of(file.path for file in self.files)
-        return EpochEntry(self.job_id, self.fingerprint, self.epoch, digest)
-
-
-def digest_of(names: Iterable[str]) -> int:
-    """A number that stands for names."""
-    digest = hashlib.blake2b("\n".join(names).encode(), digest_size=8).digest()
-    number = int.from_bytes(digest, "big")
-    return number >> (64 - _DIGEST_BITS)

@@ -11,21 +11,18 @@ import pyarrow as pa
 
 from lakestate.config import StoreConfig
 from lakestate.errors import InvalidInputError, NotFoundError
-from lakestate.observability.file_events import FileEvent
-from lakestate.protocol.values import Epoch
-from lakestate.row_kind import RowKind, StreamKind, require_kind
+from lakestate.row_kind import RowKind, StreamKind
 from lakestate.sinks.delta.features import check_features
 from lakestate.sinks.delta.files import DeltaFiles, DeltaWriter
 from lakestate.sinks.delta.library import require_deltalake, storage_options
 from lakestate.sinks.delta.table import TableFacts, add_columns, create_table, load_table, new_table_schema
 from lakestate.sinks.delta.types import file_schema, new_columns
 from lakestate.sinks.description import describe_sink
-from lakestate.sinks.files.file_log import committed_files
-from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.files.settings import FileSinkSettings
 from lakestate.sinks.files.sink import FileSink, file_sink_tables
 from lakestate.sinks.formats.parquet.format import ParquetFormat, ParquetSettings
 from lakestate.sinks.formats.row_schema import without_columns
+from lakestate.sinks.keyed_rows import key_columns, kinds_taken, require_key
 from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.partitioning.paths import check_partition_type
 from lakestate.sinks.rolling import Roll
@@ -69,9 +66,9 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
     """How often a commit is tried, if other writers are first."""
 
     def __post_init__(self) -> None:
-        for name in ("key", "partition_by"):
-            given = getattr(self, name)
-            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+        by = self.partition_by
+        object.__setattr__(self, "partition_by", (by,) if isinstance(by, str) else tuple(by))
+        object.__setattr__(self, "key", key_columns(self.key, self.url))
         super().__post_init__()
         object.__setattr__(self, "url", self.store_config.url)
         storage_options(self.store_config)
@@ -79,8 +76,6 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
         self.file_sink()
         if self.commit_attempts_max < 1:
             raise InvalidInputError("a commit must be tried once", found=self.commit_attempts_max)
-        if len(set(self.key)) < len(self.key):
-            raise InvalidInputError("a key column is named twice", object_name=self.url, found=self.key)
 
     def __repr__(self) -> str:
         return describe_sink(self, "url")
@@ -88,19 +83,13 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
     @property
     def takes(self) -> tuple[RowKind, ...]:  # type: ignore[override]
         """Final rows; with a key also updates and changes."""
-        return tuple(RowKind) if self.key else (RowKind.APPEND,)
+        return kinds_taken(self.key)
 
     def for_stream(self, kind: StreamKind, who: str) -> Sink:
         """The sink for rows of a stream. Refuses updates without a key, or by another key."""
+        require_key(self.key, kind, who)
         if not self.key:
-            require_kind(kind, self.takes, who, f"pass key={list(kind.key)} to keep one row for each key")
             return self
-        if kind.key and set(kind.key) != set(self.key):
-            raise InvalidInputError(
-                f"{who} has another key than its rows",
-                found=f"key={list(self.key)}",
-                expected=f"key={list(kind.key)}, by which these rows replace each other",
-            )
         from lakestate.sinks.delta.upserts import DeltaUpserts
 
         return DeltaUpserts(self, kind)
@@ -168,16 +157,6 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
     def clear_earlier_attempts(self, earlier: EarlierAttempts) -> None:
         """Remove hidden files of failed drivers."""
         self.file_sink().clear_earlier_attempts(earlier)
-
-    def committed_files(
-        self, job_id: str, sink_id: str, epoch: Epoch, pre_commits: Sequence[bytes]
-    ) -> Sequence[FileEvent]:
-        """An event for each file that the epoch finished."""
-        return committed_files(job_id, sink_id, epoch, [PreCommit.decode(data) for data in pre_commits])
-
-    def has_open_files(self, pre_commits: Sequence[bytes]) -> bool:
-        """Whether a subtask kept a file open."""
-        return any(PreCommit.decode(data).open for data in pre_commits)
 
     def claim_output(self, owner: OutputOwner, claim: OutputClaim) -> None:
         """Own the folder of the table, for the files of this job."""

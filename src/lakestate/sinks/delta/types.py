@@ -5,15 +5,15 @@ The types of a table are the Arrow types that deltalake gives for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.types as is_type
 
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.names import did_you_mean
+from lakestate.sinks.table_format.types import StorableTypes
 
-DECIMAL_PRECISION_MAX = 38
 INVALID_NAME_CHARS = " ,;{}()\n\t="
 """A column whose name has one of them needs column mapping, without which Spark cannot read it."""
 
@@ -118,7 +118,7 @@ def _file_fields(
 
 
 def _file_type(rows: pa.DataType, table: pa.DataType, path: str) -> pa.DataType:
-    plain = storable_type(rows, path)
+    plain = STORABLE.of(rows, path)
     if is_type.is_struct(table) and is_type.is_struct(plain):
         return pa.struct(_file_fields(plain, table, f"{path}."))
     if is_type.is_list(table) and (is_type.is_list(plain) or is_type.is_large_list(plain)):
@@ -143,37 +143,9 @@ def _file_type(rows: pa.DataType, table: pa.DataType, path: str) -> pa.DataType:
     return plain if is_type.is_large_string(plain) or is_type.is_large_binary(plain) else table
 
 
-def storable_type(given: pa.DataType, path: str) -> pa.DataType:
-    """The type of a column that can hold all values of a type; text keeps the offsets that rows have."""
-    if is_type.is_dictionary(given):
-        return storable_type(given.value_type, path)
-    if is_type.is_struct(given):
-        _check_names([field.name for field in given], f"{path}.")
-        return pa.struct([_wide_field(field, f"{path}.{field.name}") for field in given])
-    if is_type.is_map(given):
-        key = given.key_field.with_type(storable_type(given.key_type, f"{path}.key"))
-        return pa.map_(key, given.item_field.with_type(storable_type(given.item_type, f"{path}.value")))
-    if is_type.is_list(given) or is_type.is_large_list(given) or is_type.is_fixed_size_list(given):
-        element = given.value_field.with_type(storable_type(given.value_type, f"{path}.element"))
-        return pa.large_list(element) if is_type.is_large_list(given) else pa.list_(element)
-    plain = _storable_number(given) or _storable_time(given) or _storable_bytes(given)
-    if plain is None:
-        raise InvalidInputError(
-            "a Delta table has no type for a column",
-            object_name=path,
-            found=given,
-            action="cast or drop it before the sink",
-        )
-    return plain
-
-
-def _wide_field(field: pa.Field, path: str) -> pa.Field:
-    return field.with_type(storable_type(field.type, path)).remove_metadata()
-
-
 def _plain_field(field: pa.Field, path: str) -> pa.Field:
     """A field of a new table: without offsets, which only matter to rows."""
-    return field.with_type(_plain_type(storable_type(field.type, path))).remove_metadata()
+    return field.with_type(_plain_type(STORABLE.of(field.type, path))).remove_metadata()
 
 
 def _plain_type(given: pa.DataType) -> pa.DataType:
@@ -188,24 +160,9 @@ def _plain_type(given: pa.DataType) -> pa.DataType:
     return _text_type(given)
 
 
-def _storable_number(given: pa.DataType) -> pa.DataType | None:
-    if given in _INTEGERS or is_type.is_boolean(given) or given in (pa.float32(), pa.float64()):
-        return given
-    if given in _UNSIGNED:
-        return _UNSIGNED[given]
-    if is_type.is_float16(given):
-        return pa.float32()
-    if is_type.is_decimal(given) and given.precision <= DECIMAL_PRECISION_MAX and given.scale >= 0:
-        return pa.decimal128(given.precision, given.scale)
-    return None
-
-
-def _storable_time(given: pa.DataType) -> pa.DataType | None:
-    if is_type.is_date(given):
-        return pa.date32()
-    if is_type.is_timestamp(given):
-        return pa.timestamp("us", None if given.tz is None else "UTC")
-    return None
+def _storable_plain(given: pa.DataType) -> pa.DataType | None:
+    """The type for whole numbers, text and bytes. Text keeps the offsets that rows have."""
+    return given if given in _INTEGERS else _UNSIGNED.get(given) or _storable_bytes(given)
 
 
 def _storable_bytes(given: pa.DataType) -> pa.DataType | None:
@@ -229,7 +186,7 @@ def _fits(rows: pa.DataType, table: pa.DataType) -> bool:
     return False
 
 
-def _check_names(names: list[str], path: str = "") -> None:
+def _check_names(names: Sequence[str], path: str = "") -> None:
     seen: dict[str, str] = {}
     for name in names:
         if not name or any(char in INVALID_NAME_CHARS for char in name):
@@ -257,3 +214,6 @@ def _unknown_column_error(path: str, name: str, names: list[str]) -> InvalidInpu
         expected=", ".join(names),
         action=did_you_mean(name, names) or f"{add}, or drop it before the sink",
     )
+
+
+STORABLE = StorableTypes("a Delta table", _storable_plain, _check_names)

@@ -10,24 +10,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as is_type
 
 from lakestate.errors import InvalidInputError
-from lakestate.protocol.names import did_you_mean
-from lakestate.row_kind import AFTER, BEFORE, CHANGE, DELETE, INSERT, RowKind, StreamKind
+from lakestate.row_kind import CHANGE, RowKind, StreamKind
 from lakestate.sinks.delta.features import check_can_change_rows
 from lakestate.sinks.delta.library import require_deltalake
-from lakestate.sinks.delta.partition_values import check_partition_values, conform_rows
-from lakestate.sinks.delta.progress import EpochEntry, digest_of
+from lakestate.sinks.delta.partition_values import check_partition_values
+from lakestate.sinks.delta.progress import EpochEntry
 from lakestate.sinks.delta.table import TableFacts
 from lakestate.sinks.delta.types import file_schema
 from lakestate.sinks.files.names import sink_fingerprint
 from lakestate.sinks.formats.row_schema import check_values, without_columns
+from lakestate.sinks.keyed_rows import require_changes, require_key_columns
 from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.sink import SinkContext, SinkWriter
 from lakestate.sinks.staged.delivery import StagedEpoch
 from lakestate.sinks.staged.sink import StagedSink, StagedWriter
+from lakestate.sinks.table_format.rows import conform_rows
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -67,7 +67,7 @@ class DeltaUpserts(StagedSink):
         """Merge the rows of a published epoch, unless the table has them."""
         require_deltalake()
         fingerprint = sink_fingerprint(epoch.job_id, epoch.sink_id, epoch.state_id)
-        entry = EpochEntry(epoch.job_id, fingerprint, epoch.epoch, digest_of([epoch.manifest]))
+        entry = EpochEntry.of(epoch.job_id, fingerprint, epoch.epoch, [epoch.manifest])
         # A later epoch is merged only after this one, so that a table with a later one has had this one.
         self.sink.epoch_log.commit(entry, lambda: True, _Delivery(self.sink, epoch).prepare)
 
@@ -79,14 +79,8 @@ class DeltaUpserts(StagedSink):
         """The columns of the rows that go into the table."""
         changes = {CHANGE} if self.stream.kind is RowKind.CHANGES else set()
         rows = without_columns(schema, changes)
+        require_key_columns(self.sink.key, rows.names, self.sink.url)
         for name in self.sink.key:
-            if name not in rows.names:
-                raise InvalidInputError(
-                    "rows lack a key column",
-                    object_name=f"{self.sink.url}, column {name}",
-                    found=", ".join(rows.names),
-                    action=did_you_mean(name, rows.names),
-                )
             _check_key_type(name, rows.field(name).type)
         return rows
 
@@ -110,7 +104,9 @@ class _UpsertWriter(StagedWriter):
             _require_key_values(name, rows.column(name))
         check_partition_values(rows, self._partition_by)
         if self._upserts.stream.kind is RowKind.CHANGES:
-            rows = rows.append_column(pa.field(CHANGE, pa.string()), _require_changes(batch))
+            rows = rows.append_column(
+                pa.field(CHANGE, pa.string()), require_changes(batch.column(CHANGE).cast(pa.string()))
+            )
         super().write(rows)
 
 
@@ -158,17 +154,3 @@ def _require_key_values(name: str, column: pa.Array) -> None:
             expected="a value in each row: null equals nothing, so the row could not be found again",
             action="replace null before the sink",
         )
-
-
-def _require_changes(batch: pa.RecordBatch) -> pa.Array:
-    column = batch.column(CHANGE).cast(pa.string())
-    words = (INSERT, DELETE, BEFORE, AFTER)
-    unknown = column.filter(pc.invert(pc.is_in(column, pa.array(words))))
-    if len(unknown):
-        raise InvalidInputError(
-            "write to the table: a row does not say what it changes",
-            object_name=CHANGE,
-            found=unknown[0].as_py(),
-            expected=", ".join(words),
-        )
-    return column

@@ -8,6 +8,9 @@ from typing import Any
 
 from lakestate.config import RetryPolicy, size_bytes
 from lakestate.errors import InvalidInputError
+from lakestate.observability.file_events import FileEvent
+from lakestate.protocol.values import Epoch
+from lakestate.sinks.files.file_log import committed_files
 from lakestate.sinks.files.names import FileNaming, sink_fingerprint
 from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.rolling import Roll
@@ -65,6 +68,16 @@ class FileSinkSettings:
         """When the first open file is to be finished, or rows of it shown."""
         times_ms = (PreCommit.decode(data).due_ms for data in pre_commits)
         return min((each for each in times_ms if each is not None), default=None)
+
+    def committed_files(
+        self, job_id: str, sink_id: str, epoch: Epoch, pre_commits: Sequence[bytes]
+    ) -> Sequence[FileEvent]:
+        """An event for each file that the epoch finished."""
+        return committed_files(job_id, sink_id, epoch, [PreCommit.decode(data) for data in pre_commits])
+
+    def has_open_files(self, pre_commits: Sequence[bytes]) -> bool:
+        """Whether a subtask kept a file open."""
+        return any(PreCommit.decode(data).open for data in pre_commits)
 
     def empty_pre_commit(self, job_id: str, sink_id: str, state_id: str) -> bytes:
         """The pre-commit of an epoch in which no file is open and none was finished."""

@@ -16,19 +16,16 @@ import pyarrow as pa
 
 from lakestate.config import StoreConfig, size_bytes
 from lakestate.errors import InvalidInputError
-from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.description import describe_sink
 from lakestate.sinks.files.committer import FileCommitter, clear_earlier_attempts
 from lakestate.sinks.files.destination import Destinations
-from lakestate.sinks.files.file_log import committed_files
 from lakestate.sinks.files.local.attempts import Attempt, MadeBy
 from lakestate.sinks.files.local.destinations import LocalDestinations
 from lakestate.sinks.files.local.output import LocalOutput
 from lakestate.sinks.files.names import FileNaming, sink_fingerprint
 from lakestate.sinks.files.open_files import open_files_table
 from lakestate.sinks.files.owner_marks import claim_output, owner_marks
-from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.files.settings import FileSinkSettings
 from lakestate.sinks.files.snapshots import LOCAL_FOLDER, STORE_FOLDER, SnapshotNaming
 from lakestate.sinks.files.uploads import UploadDestinations
@@ -148,16 +145,6 @@ class FileSink(FileSinkSettings, Sink):
         fingerprint = sink_fingerprint(job_id, sink_id, state_id)
         made = (MadeBy.of(name, fingerprint) for name in self._local_output.hidden_files())
         return any(each is not None and each.epoch > (newest or 0) for each in made)
-
-    def committed_files(
-        self, job_id: str, sink_id: str, epoch: Epoch, pre_commits: Sequence[bytes]
-    ) -> Sequence[FileEvent]:
-        """An event for each file that the epoch finished."""
-        return committed_files(job_id, sink_id, epoch, [PreCommit.decode(data) for data in pre_commits])
-
-    def has_open_files(self, pre_commits: Sequence[bytes]) -> bool:
-        """Whether a subtask kept a file open."""
-        return any(PreCommit.decode(data).open for data in pre_commits)
 
     def claim_output(self, owner: OutputOwner, claim: OutputClaim) -> None:
         """Leave the owner's mark in the output. Refuses an output that another owner has marked."""

@@ -1,6 +1,7 @@
 """Appends to Iceberg tables: the data files are those of a file sink, and each epoch is one commit.
 
-May import `files`, `formats` and `partitioning`. pyiceberg is imported when a table is first used.
+May import `files`, `formats`, `partitioning`, `staged` and `table_format`. pyiceberg is imported when a
+table is first used.
 """
 
 from lakestate.sinks.iceberg.catalog import IcebergCatalog

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakestate.sinks.iceberg.partition_values import PartitionField, distinct_values
-from lakestate.sinks.iceberg.rows import conform_rows
 from lakestate.sinks.iceberg.transforms import PERIODS, apply_transform
 from lakestate.sinks.partitioning.event_time import EventTime
 from lakestate.sinks.partitioning.partitioner import Codes, Partitioning
+from lakestate.sinks.table_format.rows import conform_rows
 
 _PATTERNS = {"hour": "%Y-%m-%dT%H", "day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
 

@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError, NotFoundError
-from lakestate.observability.file_events import FileEvent
-from lakestate.protocol.values import Epoch
-from lakestate.row_kind import RowKind, StreamKind
+from lakestate.row_kind import StreamKind
 from lakestate.sinks.description import describe_sink
-from lakestate.sinks.files.file_log import committed_files
-from lakestate.sinks.files.pre_commit import PreCommit
 from lakestate.sinks.files.settings import FileSinkSettings
 from lakestate.sinks.files.sink import FileSink, file_sink_tables
 from lakestate.sinks.formats.parquet.format import ParquetFormat, ParquetSettings
@@ -25,7 +21,8 @@ from lakestate.sinks.iceberg.catalog import IcebergCatalog, require_pyiceberg
 from lakestate.sinks.iceberg.maintenance.settings import Maintenance
 from lakestate.sinks.iceberg.rows import file_schema
 from lakestate.sinks.iceberg.transforms import PartitionTerm
-from lakestate.sinks.iceberg.upserts.sink import IcebergUpsertSink, stream_of
+from lakestate.sinks.iceberg.upserts.sink import IcebergUpsertSink
+from lakestate.sinks.keyed_rows import key_columns, require_key
 from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.sink import EarlierAttempts, Sink, SinkCommitter, SinkContext, SinkWriter
 from lakestate.tables.contract import Table as StateTable
@@ -69,7 +66,7 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
     def __post_init__(self) -> None:
         object.__setattr__(self, "catalog", IcebergCatalog.of(self.catalog))
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
-        object.__setattr__(self, "key", tuple(self.key))
+        object.__setattr__(self, "key", key_columns(self.key, self.table))
         super().__post_init__()
         ParquetFormat.of(self)
         for term in self.partition_by:
@@ -80,7 +77,6 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
             )
         if self.commit_attempts_max < 1:
             raise InvalidInputError("an append must be tried once", found=self.commit_attempts_max)
-
         if self.key and (self.roll.visible is not None or self.snapshot_open_files):
             raise InvalidInputError(
                 "a table with a key has no open files: all rows of an epoch are visible at once",
@@ -94,25 +90,14 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
                 object_name=self.table,
                 action="leave maintenance out, and compact and expire with another tool",
             )
-        if len(set(self.key)) < len(self.key):
-            raise InvalidInputError("a key column is named twice", object_name=self.table, found=self.key)
 
     def __repr__(self) -> str:
         return describe_sink(self, "table")
 
     def for_stream(self, kind: StreamKind, who: str) -> Sink:
         """The sink for rows of a stream. Without a key, rows are appended, and updates refused."""
-        if self.key:
-            return IcebergUpsertSink(self, stream_of(self.table, self.key, kind, who))
-        if kind.kind is not RowKind.APPEND:
-            raise InvalidInputError(
-                f"{who} cannot take rows that change",
-                found=str(kind),
-                expected="final rows",
-                action=f"pass key={list(kind.key)} to keep one row for each key; or call as_log() first, if "
-                "each of these rows shall count as a row of its own",
-            )
-        return self
+        require_key(self.key, kind, who)
+        return IcebergUpsertSink(self, kind) if self.key else self
 
     def tables(self) -> Sequence[StateTable]:
         """The open files, and what each epoch has to commit."""
@@ -181,16 +166,6 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
         """Remove hidden files of failed drivers. Without a table there are none."""
         with suppress(NotFoundError):
             self.file_sink().clear_earlier_attempts(earlier)
-
-    def committed_files(
-        self, job_id: str, sink_id: str, epoch: Epoch, pre_commits: Sequence[bytes]
-    ) -> Sequence[FileEvent]:
-        """An event for each file that the epoch finished."""
-        return committed_files(job_id, sink_id, epoch, [PreCommit.decode(data) for data in pre_commits])
-
-    def has_open_files(self, pre_commits: Sequence[bytes]) -> bool:
-        """Whether a subtask kept a file open."""
-        return any(PreCommit.decode(data).open for data in pre_commits)
 
     def claim_output(self, owner: OutputOwner, claim: OutputClaim) -> None:
         """Own the folder of the table's data files, for the files of this job."""

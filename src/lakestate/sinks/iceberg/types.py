@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.types as is_type
 
 from lakestate.errors import InvalidInputError
-
-DECIMAL_PRECISION_MAX = 38
+from lakestate.sinks.table_format.types import StorableTypes
 
 
 def storable_type(given: pa.DataType, path: str) -> pa.DataType:
@@ -19,19 +18,7 @@ def storable_type(given: pa.DataType, path: str) -> pa.DataType:
     >>> storable_type(pa.dictionary(pa.int32(), pa.string()), "kind"), storable_type(pa.uint16(), "port")
     (DataType(string), DataType(int32))
     """
-    if is_type.is_nested(given):
-        return _storable_nested(given, path)
-    if is_type.is_dictionary(given):
-        return storable_type(given.value_type, path)
-    plain = _storable_number(given) or _storable_time(given) or _storable_bytes(given)
-    if plain is None:
-        raise InvalidInputError(
-            "an Iceberg table has no type for a column",
-            object_name=path,
-            found=given,
-            action="cast or drop it before the sink",
-        )
-    return plain
+    return _STORABLE.of(given, path)
 
 
 def file_type(rows: pa.DataType, table: pa.DataType, path: str) -> pa.DataType:
@@ -108,42 +95,12 @@ def unknown_column_error(path: str, names: list[str]) -> InvalidInputError:
     )
 
 
-def _storable_nested(given: pa.DataType, path: str) -> pa.DataType:
-    if is_type.is_struct(given):
-        return pa.struct(
-            [field.with_type(storable_type(field.type, f"{path}.{field.name}")) for field in given]
-        )
-    if is_type.is_map(given):
-        key = given.key_field.with_type(storable_type(given.key_type, f"{path}.key"))
-        return pa.map_(key, given.item_field.with_type(storable_type(given.item_type, f"{path}.value")))
-    if is_type.is_list(given) or is_type.is_large_list(given) or is_type.is_fixed_size_list(given):
-        element = given.value_field.with_type(storable_type(given.value_type, f"{path}.element"))
-        return pa.large_list(element) if is_type.is_large_list(given) else pa.list_(element)
-    raise InvalidInputError("an Iceberg table has no type for a column", object_name=path, found=given)
-
-
-def _storable_number(given: pa.DataType) -> pa.DataType | None:
-    if is_type.is_boolean(given) or is_type.is_float32(given) or is_type.is_float64(given):
-        return given
-    if is_type.is_float16(given):
-        return pa.float32()
+def _storable_plain(given: pa.DataType) -> pa.DataType | None:
     if is_type.is_integer(given) and given.bit_width <= 32 and not is_type.is_uint32(given):
         return pa.int32()
     if is_type.is_int64(given) or is_type.is_uint32(given):
         return pa.int64()
-    if is_type.is_decimal(given) and given.precision <= DECIMAL_PRECISION_MAX and given.scale >= 0:
-        return pa.decimal128(given.precision, given.scale)
-    return None
-
-
-def _storable_time(given: pa.DataType) -> pa.DataType | None:
-    if is_type.is_date(given):
-        return pa.date32()
-    if is_type.is_time(given):
-        return pa.time64("us")
-    if is_type.is_timestamp(given):
-        return pa.timestamp("us", None if given.tz is None else "UTC")
-    return None
+    return pa.time64("us") if is_type.is_time(given) else _storable_bytes(given)
 
 
 def _storable_bytes(given: pa.DataType) -> pa.DataType | None:
@@ -179,3 +136,6 @@ def _fits(rows: pa.DataType, table: pa.DataType) -> bool:
         return bool(table.scale == rows.scale and table.precision >= rows.precision)
     widened = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
     return bool(rows == table) or (rows, table) in widened
+
+
+_STORABLE = StorableTypes("an Iceberg table", _storable_plain)

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakestate.errors import InvalidInputError
-from lakestate.row_kind import AFTER, BEFORE, CHANGE, DELETE, INSERT, RowKind, StreamKind
+from lakestate.row_kind import BEFORE, CHANGE, DELETE, RowKind, StreamKind
 from lakestate.sinks.kafka.json_values import json_objects
+from lakestate.sinks.keyed_rows import require_changes
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 BY_KEY = -1
@@ -125,12 +126,7 @@ class MessageLayout:
         """Without the rows as they were before an update: the row after it has the same key."""
         if self.stream.kind is not RowKind.CHANGES:
             return batch
-        changes = batch.column(CHANGE)
-        known = pc.is_in(changes, pa.array([INSERT, DELETE, BEFORE, AFTER], changes.type))
-        if not pc.all(known).as_py():
-            odd = changes.filter(pc.invert(known))[0].as_py()
-            raise InvalidInputError("not a change", object_name=f"column {CHANGE}", found=repr(odd))
-        return batch.filter(pc.not_equal(changes, BEFORE))
+        return batch.filter(pc.not_equal(require_changes(batch.column(CHANGE)), BEFORE))
 
 
 def message_rows(table: pa.Table) -> Iterator[tuple[bytes | None, bytes | None, int, Any]]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lakestate.config import duration_us
 from lakestate.errors import InvalidInputError
 from lakestate.row_kind import RowKind, StreamKind
+from lakestate.sinks.keyed_rows import key_columns, kinds_taken, require_key, require_key_columns
 from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.postgres.connection import connect, place_of, translate_errors
 from lakestate.sinks.postgres.delivery import Merge, deliver, deliver_until
@@ -58,12 +59,10 @@ class PostgresSink(StagedSink):
     """What the rows mean. The pipeline says so."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", tuple(self.key))
+        object.__setattr__(self, "key", key_columns(self.key, self.table))
         place_of(self.dsn)
         TableName.of(self.table)
         duration_us(self.retry)
-        if len(set(self.key)) < len(self.key):
-            raise InvalidInputError("a key column is named twice", object_name=self.table, found=self.key)
 
     def __repr__(self) -> str:
         shown = f", key={list(self.key)!r}" if self.key else ""
@@ -77,24 +76,11 @@ class PostgresSink(StagedSink):
     @property
     def takes(self) -> tuple[RowKind, ...]:  # type: ignore[override]
         """Final rows; with a key also updates and changes."""
-        return tuple(RowKind) if self.key else (RowKind.APPEND,)
+        return kinds_taken(self.key)
 
     def for_stream(self, kind: StreamKind, who: str) -> PostgresSink:
         """The sink for rows of a stream. Refuses updates without a key, or by another key."""
-        if kind.kind is not RowKind.APPEND and not self.key:
-            raise InvalidInputError(
-                f"{who} cannot take rows that change",
-                found=str(kind),
-                expected="final rows",
-                action=f"pass key={list(kind.key)} to keep one row for each key; or call as_log() first, if "
-                "each of these rows shall count as a row of its own",
-            )
-        if kind.key and set(kind.key) != set(self.key):
-            raise InvalidInputError(
-                f"{who} has another key than its rows",
-                found=f"key={list(self.key)}",
-                expected=f"key={list(kind.key)}, by which these rows replace each other",
-            )
+        require_key(self.key, kind, who)
         return replace(self, stream=kind)
 
     def check(self, schema: pa.Schema, event_time: str | None = None) -> None:
@@ -161,14 +147,9 @@ class PostgresSink(StagedSink):
 
     def _table_rows(self, schema: pa.Schema) -> pa.Schema:
         names = target_names(schema, self.stream.kind)
-        missing = [name for name in self.key if name not in names]
-        if missing or not names:
-            raise InvalidInputError(
-                "key columns are not in the rows" if missing else "no column is left to write",
-                object_name=f"table {self.table}",
-                found=", ".join(names) or "no column",
-                expected=", ".join(self.key),
-            )
+        require_key_columns(self.key, names, f"table {self.table}")
+        if not names:
+            raise InvalidInputError("no column is left to write", object_name=f"table {self.table}")
         return pa.schema([schema.field(name) for name in names])
 
     def _target(self, connection: Connection) -> TargetTable:

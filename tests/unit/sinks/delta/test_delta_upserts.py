@@ -310,7 +310,7 @@ def test_rows_that_change_are_not_appended_without_meaning_to(
 @pytest.mark.parametrize(
     ("schema", "summary"),
     [
-        (pa.schema([("n", pa.int64())]), "rows lack a key column"),
+        (pa.schema([("n", pa.int64())]), "key columns are not in the rows"),
         (pa.schema([("user", pa.float64()), ("n", pa.int64())]), "rows of a Delta table cannot be found by"),
     ],
 )

@@ -17,18 +17,17 @@ from pyiceberg.table import Table
 from lakestate.errors import (
     ConflictError,
     IncompatibleStateError,
-    NotFoundError,
     OutcomeUnknownError,
 )
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
-from lakestate.sinks.files.pre_commit import PreCommit
-from lakestate.sinks.files.sink import FileSink
+from lakestate.sinks.files.pre_commit import has_output
 from lakestate.sinks.iceberg.catalog_calls import REFUSED, UNREACHABLE, refusal_error, wait_after
 from lakestate.sinks.iceberg.commits.change import TableChange
-from lakestate.sinks.iceberg.commits.progress import CommitStatus, EpochFiles
+from lakestate.sinks.iceberg.commits.progress import IcebergEpoch
 from lakestate.sinks.iceberg.commits.replacement import plan_files
 from lakestate.sinks.iceberg.table import TableFacts
+from lakestate.sinks.table_format.epoch_files import CommitStatus
 
 if TYPE_CHECKING:
     from lakestate.sinks.iceberg.maintenance.settings import Maintenance
@@ -45,9 +44,11 @@ class IcebergCommitter:
 
     def commit(self, permit: CommitPermit, pre_commits: Sequence[bytes]) -> None:
         """Append the files that the epoch finished, unless they are in the table already."""
-        batch = EpochFiles.of(permit.job_id, permit.epoch, pre_commits)
+        batch = IcebergEpoch.of(permit.job_id, permit.epoch, pre_commits)
         if not batch.files:
-            self._commit_snapshots(permit, pre_commits)
+            if has_output(pre_commits):
+                # Copies of open files, which the table knows nothing of.
+                self._sink.file_sink().committer().commit(permit, pre_commits)
             return
         table = self._sink.load_table()
         if self._is_committed(table, batch):
@@ -83,13 +84,7 @@ class IcebergCommitter:
                 "the maintenance of a table was interrupted", object_name=sink.table, found=cause
             ) from cause
 
-    def _commit_snapshots(self, permit: CommitPermit, pre_commits: Sequence[bytes]) -> None:
-        """Commit copies of open files, which the table knows nothing of. Otherwise there is nothing to do."""
-        decoded = [PreCommit.decode(data) for data in pre_commits]
-        if any(each.snapshots or each.dropped for each in decoded):
-            self._sink.file_sink().committer().commit(permit, pre_commits)
-
-    def _prepare_change(self, table: Table, batch: EpochFiles) -> TableChange:
+    def _prepare_change(self, table: Table, batch: IcebergEpoch) -> TableChange:
         facts = TableFacts.of(table)
         for file in batch.files:
             facts.check_is_table_of(file.format, file.path)
@@ -100,16 +95,10 @@ class IcebergCommitter:
             )
         return TableChange(table, plan, facts.location, batch.properties(), batch.summary())
 
-    def _is_committed(self, table: Table, batch: EpochFiles) -> bool:
-        snapshots = (each.summary for each in table.metadata.snapshots)
-        summaries = [each.additional_properties for each in snapshots if each is not None]
-        status = batch.commit_status(table.properties, summaries)
-        if status is CommitStatus.LONG_PAST:
-            files = self._sink.files(table)
-            status = CommitStatus.DONE if _any_in_place(files, batch) else CommitStatus.OTHER_FILES
-        if status is CommitStatus.OTHER_FILES:
-            raise other_job_error(self._sink.table, batch, table)
-        return status is CommitStatus.DONE
+    def _is_committed(self, table: Table, batch: IcebergEpoch) -> bool:
+        return is_committed(
+            self._sink, table, batch, lambda: batch.any_in_place(self._sink.files(table).store)
+        )
 
 
 class PreparedChange(Protocol):
@@ -126,7 +115,7 @@ class PreparedChange(Protocol):
 
 def commit_until_done(
     sink: IcebergSink,
-    batch: EpochFiles,
+    batch: IcebergEpoch,
     table: Table,
     prepare: Callable[[Table], PreparedChange],
     is_committed: Callable[[Table], bool],
@@ -152,18 +141,17 @@ def commit_until_done(
     raise _commit_failure(sink.table, batch.epoch, failure) from failure
 
 
-def _any_in_place(files: FileSink, batch: EpochFiles) -> bool:
-    """Whether any file of the epoch is complete: files are completed only by a commit."""
-    for file in batch.files:
-        try:
-            files.store.head(file.path)
-        except NotFoundError:
-            continue
-        return True
-    return False
+def is_committed(sink: IcebergSink, table: Table, batch: IcebergEpoch, was_held: Callable[[], bool]) -> bool:
+    """Whether a table holds an epoch. `was_held` tells it of an epoch whose snapshot is gone."""
+    snapshots = (each.summary for each in table.metadata.snapshots)
+    summaries = [each.additional_properties for each in snapshots if each is not None]
+    status = batch.commit_status(table.properties, summaries).settle(was_held)
+    if status is CommitStatus.OTHER_CONTENT:
+        raise _other_job_error(sink.table, batch, table)
+    return status is CommitStatus.DONE
 
 
-def other_job_error(table_name: str, batch: EpochFiles, table: Table) -> IncompatibleStateError:
+def _other_job_error(table_name: str, batch: IcebergEpoch, table: Table) -> IncompatibleStateError:
     """The error for a table that holds another epoch of this number."""
     return IncompatibleStateError(
         f"the table holds epochs of an earlier job with the id {batch.job_id}",

@@ -6,61 +6,25 @@ snapshot is which epoch, and as table properties, which survive the expiry of sn
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from lakestate.errors import CorruptionError
-from lakestate.protocol.values import Epoch
-from lakestate.sinks.files.pre_commit import FilePreCommit, PreCommit
+from lakestate.sinks.table_format.epoch_files import CommitStatus, EpochFiles, digest_of
 
 JOB, SINK, EPOCH, FILES = "lakestate.job-id", "lakestate.sink", "lakestate.epoch", "lakestate.files"
-
 
 EPOCH_DIGITS_MAX = 10
 
 
-class CommitStatus(Enum):
-    """What a table says about an epoch."""
-
-    PENDING = "pending"
-    """It is not in the table."""
-    DONE = "done"
-    """Its files are in the table, or were."""
-    OTHER_FILES = "other files"
-    """An epoch of this number is in the table, with other files."""
-    LONG_PAST = "long past"
-    """Later epochs are in the table, and the snapshot of this one is gone."""
-
-
 @dataclass(frozen=True, slots=True)
-class EpochFiles:
-    """What one epoch of one sink has to commit."""
-
-    job_id: str
-    fingerprint: str
-    """Identifies the job and the sink; see `sink_fingerprint`."""
-    epoch: Epoch
-    files: tuple[FilePreCommit, ...]
-
-    @classmethod
-    def of(cls, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> EpochFiles:
-        """What the pre-commits of all subtasks say."""
-        decoded = [PreCommit.decode(data) for data in pre_commits]
-        fingerprints = {each.fingerprint for each in decoded}
-        if len(fingerprints) > 1:
-            raise CorruptionError(
-                "the pre-commits of one sink name several sinks", found=", ".join(sorted(fingerprints))
-            )
-        files = sorted((file for each in decoded for file in each.finished), key=lambda file: file.path)
-        return cls(job_id, next(iter(fingerprints), ""), epoch, tuple(files))
+class IcebergEpoch(EpochFiles):
+    """What one epoch of one sink has to commit, and how a table records it."""
 
     @property
     def digest(self) -> str:
         """Identifies the files by their names, which are never used twice."""
-        names = "\n".join(file.path for file in self.files)
-        return hashlib.blake2b(names.encode(), digest_size=8).hexdigest()
+        return digest_of(file.path for file in self.files).hex()
 
     @property
     def property_name(self) -> str:
@@ -80,8 +44,9 @@ class EpochFiles:
     ) -> CommitStatus:
         """What a table with these properties and snapshots says about the epoch.
 
-        >>> second = EpochFiles("job", "0123456789ab", Epoch(2), ())
-        >>> third = EpochFiles("job", "0123456789ab", Epoch(3), ())
+        >>> from lakestate.protocol.values import Epoch
+        >>> second = IcebergEpoch("job", "0123456789ab", Epoch(2), ())
+        >>> third = IcebergEpoch("job", "0123456789ab", Epoch(3), ())
         >>> third.commit_status(second.properties(), [])
         <CommitStatus.PENDING: 'pending'>
         >>> second.commit_status(third.properties(), [second.summary()])
@@ -94,10 +59,10 @@ class EpochFiles:
             return CommitStatus.PENDING
         if last == self.epoch and recorded is not None:
             digest = properties.get(f"{self.property_name}.files", self.digest)
-            return CommitStatus.DONE if digest == self.digest else CommitStatus.OTHER_FILES
+            return CommitStatus.DONE if digest == self.digest else CommitStatus.OTHER_CONTENT
         if self.epoch not in known:
-            return CommitStatus.LONG_PAST
-        return CommitStatus.DONE if self.digest in known[self.epoch] else CommitStatus.OTHER_FILES
+            return CommitStatus.PAST
+        return CommitStatus.DONE if self.digest in known[self.epoch] else CommitStatus.OTHER_CONTENT
 
     def _known_epochs(self, summaries: Iterable[Mapping[str, str]]) -> dict[int, set[str]]:
         known: dict[int, set[str]] = {}

@@ -17,7 +17,7 @@ from pyiceberg.types import DoubleType
 from lakestate.errors import CorruptionError
 from lakestate.sinks.files.names import epoch_begun
 from lakestate.sinks.files.pre_commit import FilePreCommit
-from lakestate.sinks.iceberg.commits.progress import EPOCH, SINK, EpochFiles
+from lakestate.sinks.iceberg.commits.progress import EPOCH, SINK, IcebergEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class FilePlan:
     """The paths of files whose rows stay in other files, and why."""
 
 
-def plan_files(table: Table, location: str, batch: EpochFiles) -> FilePlan:
+def plan_files(table: Table, location: str, batch: IcebergEpoch) -> FilePlan:
     """What to do with the files of an epoch, in the table as it is."""
     appended = tuple(file for file in batch.files if not file.replaces)
     large = [file for file in batch.files if file.replaces]

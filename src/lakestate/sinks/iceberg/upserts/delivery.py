@@ -7,7 +7,6 @@ commit, and looked for before every try, as it is for files that are appended.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,13 +26,15 @@ from lakestate.errors import InvalidInputError
 from lakestate.row_kind import CHANGE
 from lakestate.sinks.files.names import sink_fingerprint
 from lakestate.sinks.iceberg.commits.change import commit_updates
-from lakestate.sinks.iceberg.commits.committer import commit_until_done, other_job_error
-from lakestate.sinks.iceberg.commits.progress import CommitStatus, EpochFiles
+from lakestate.sinks.iceberg.commits.committer import commit_until_done, is_committed
+from lakestate.sinks.iceberg.commits.progress import IcebergEpoch
 from lakestate.sinks.iceberg.commits.snapshots import ReplaceSnapshot
 from lakestate.sinks.iceberg.commits.written_rows import write_rows
-from lakestate.sinks.iceberg.rows import conform_rows, file_schema
+from lakestate.sinks.iceberg.rows import file_schema
 from lakestate.sinks.iceberg.upserts.rows import ChangedKeys
 from lakestate.sinks.staged.delivery import StagedEpoch
+from lakestate.sinks.table_format.epoch_files import digest_of
+from lakestate.sinks.table_format.rows import conform_rows
 
 if TYPE_CHECKING:
     from lakestate.sinks.iceberg.sink import IcebergSink
@@ -47,7 +48,7 @@ KEYS_NAMED_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class EpochRows(EpochFiles):
+class EpochRows(IcebergEpoch):
     """An epoch that is known by its manifest: it names no files."""
 
     manifest: str = ""
@@ -61,7 +62,7 @@ class EpochRows(EpochFiles):
     @property
     def digest(self) -> str:
         """Identifies the epoch by its manifest, whose name is never used twice."""
-        return hashlib.blake2b(self.manifest.encode(), digest_size=8).hexdigest()
+        return digest_of([self.manifest]).hex()
 
 
 def deliver(sink: IcebergSink, epoch: StagedEpoch) -> None:
@@ -81,11 +82,8 @@ def deliver(sink: IcebergSink, epoch: StagedEpoch) -> None:
 
 
 def _is_committed(sink: IcebergSink, mark: EpochRows, table: Table) -> bool:
-    summaries = [each.summary.additional_properties for each in table.metadata.snapshots if each.summary]
-    status = mark.commit_status(table.properties, summaries)
-    if status is CommitStatus.OTHER_FILES:
-        raise other_job_error(sink.table, mark, table)
-    return status in (CommitStatus.DONE, CommitStatus.LONG_PAST)
+    # A later epoch is merged only after this one, so that a table with a later one has had this one.
+    return is_committed(sink, table, mark, lambda: True)
 
 
 def _changed_keys(sink: IcebergSink, table: Table, staged: pa.Table) -> ChangedKeys:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakestate.errors import InvalidInputError
-from lakestate.row_kind import AFTER, BEFORE, CHANGE, DELETE, INSERT
+from lakestate.row_kind import BEFORE, CHANGE, DELETE
+from lakestate.sinks.keyed_rows import require_changes
 from lakestate.tables.hashing.routing import routing_keys
 
 _NUMBER = "__number"
@@ -39,7 +39,7 @@ class ChangedKeys:
         """
         is_kept = pa.chunked_array([pa.repeat(True, len(rows))])
         if CHANGE in rows.column_names:
-            rows = rows.filter(pc.not_equal(_check_changes(rows[CHANGE]), BEFORE))
+            rows = rows.filter(pc.not_equal(require_changes(rows[CHANGE]), BEFORE))
             is_kept = pc.not_equal(rows[CHANGE], DELETE)
             rows = rows.drop_columns([CHANGE])
         last = _last_of_each_key(rows, key)
@@ -56,16 +56,6 @@ class ChangedKeys:
         for number, each in zip(suspects, _tuples(keys.take(pa.array(suspects))), strict=True):
             found[number] = each in self.known
         return found
-
-
-def _check_changes(changes: pa.ChunkedArray) -> pa.ChunkedArray:
-    known = pa.array([INSERT, BEFORE, AFTER, DELETE])
-    if not pc.all(pc.is_in(changes, known)).as_py():
-        unknown = pc.filter(changes, pc.invert(pc.is_in(changes, known)))[0].as_py()
-        raise InvalidInputError(
-            "not a change of a row", object_name=f"column {CHANGE}", found=unknown, expected=known.to_pylist()
-        )
-    return changes
 
 
 def _last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 from lakestate.errors import InvalidInputError
 from lakestate.row_kind import CHANGE, RowKind, StreamKind
 from lakestate.sinks.formats.row_schema import without_columns
+from lakestate.sinks.keyed_rows import require_key_columns
 from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.staged.delivery import StagedEpoch
 from lakestate.sinks.staged.sink import StagedSink
@@ -54,29 +54,10 @@ class IcebergUpsertSink(StagedSink):
     def _table_rows(self, schema: pa.Schema) -> pa.Schema:
         """The columns that go into the table. Refuses a key that rows lack, or that cannot be compared."""
         rows = without_columns(schema, {CHANGE} if self.stream.kind is RowKind.CHANGES else set())
-        missing = [name for name in self.target.key if name not in rows.names]
-        if missing:
-            raise InvalidInputError(
-                "key columns are not in the rows",
-                object_name=self.target.table,
-                found=", ".join(rows.names),
-                expected=", ".join(self.target.key),
-            )
+        require_key_columns(self.target.key, rows.names, self.target.table)
         for name in self.target.key:
             _check_key(self.target.table, rows.field(name))
         return rows
-
-
-def stream_of(table: str, key: Sequence[str], kind: StreamKind, who: str) -> StreamKind:
-    """The kind of rows, if rows that replace each other do so by this key."""
-    if kind.key and set(kind.key) != set(key):
-        raise InvalidInputError(
-            f"{who} has another key than its rows",
-            object_name=table,
-            found=f"key={list(key)}",
-            expected=f"key={list(kind.key)}, by which these rows replace each other",
-        )
-    return kind
 
 
 def _check_key(table: str, field: pa.Field) -> None:
