@@ -141,6 +141,23 @@ def test_records_that_retention_deleted_stop_the_job_until_their_loss_is_accepte
     assert job.output == sorted(("ageing", number) for number in numbers(0, 5) + numbers(8, 12))
 
 
+@pytest.mark.full
+def test_a_topic_that_is_added_is_read_from_its_beginning_and_one_left_out_is_missed(
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    for topic in ("first", "second"):
+        kafka_broker.create_topic(topic)
+        kafka_broker.send(topic, numbers(0, 3))
+    job = Copy(spark, kafka_broker, tmp_path, "first")
+    job.run()
+    job.topics = "second"
+    with pytest.raises(ls.NotFoundError, match="no longer has records that the job has not read"):
+        job.run()
+    job.topics = "first,second"
+    job.run(startingOffsets="latest")
+    assert job.output == [(topic, number) for topic in ("first", "second") for number in numbers(0, 3)]
+
+
 MISSING = """
 import lakestate as ls
 from pyspark.sql import SparkSession
