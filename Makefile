@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "Lakestate: usage is 'make TARGET'"
 	@echo
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Create .venv with the pinned packages and check for Java 17+ (at once when done before)
@@ -59,9 +59,14 @@ format: setup ## Format the code and apply the safe style fixes
 	@$(BIN)/ruff format .
 
 .PHONY: bench
-bench: setup ## Run the benchmarks; ONLY=manifest chooses one
+bench: setup ## Run all benchmarks: 35 minutes; ONLY="spark keyed" chooses some
 	@scripts/fetch-jars || true
 	@$(BIN)/python -m benchmarks $(ONLY)
+
+.PHONY: bench-quick
+bench-quick: setup ## Run the most important benchmarks with small sizes: 5 minutes; ONLY chooses some
+	@scripts/fetch-jars || true
+	@$(BIN)/python -m benchmarks --quick $(ONLY)
 
 # pytest-timeout is off here: a soak test bounds itself by SOAK_MINUTES.
 .PHONY: soak
@@ -85,5 +90,5 @@ proto: setup ## Regenerate the Protobuf classes and stubs from proto/
 .PHONY: clean
 clean: ## Remove .venv, caches and built files
 	@rm -rf .venv .venv-matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@rm -rf dist build spark-warehouse metastore_db derby.log benchmarks/results
+	@rm -rf dist build spark-warehouse metastore_db derby.log benchmarks/results/quick benchmarks/results/logs
 	@find src tests benchmarks examples scripts -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,1 +1,1 @@
-"""Benchmarks: one module `bench_<name>.py` each, with a function `main()` that prints what it measured."""
+"""Benchmarks: one module `bench_<name>.py` each, with a declaration `BENCHMARK` and a function `measure`."""

@@ -1,20 +1,11 @@
-"""An epoch of a `KeyedTable` against its floor, for several sizes of state. All ratios are of one run.
-
-python -m benchmarks keyed
-"""
+"""A `KeyedTable` without Spark: epochs, restores and memory for several sizes of state."""
 
 from __future__ import annotations
 
 import os
-import resource
-import statistics
-import subprocess
-import sys
-import tempfile
+import shutil
 import threading
 import time
-from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,170 +14,210 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import lakestate as ls
+from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_most
+from benchmarks.core.run import alternate
+from benchmarks.keyed_state import BATCH_ROWS, TABLE, TASK, call, draw_keys, open_backend, restore, run_epoch
 from lakestate.tables.writers import WRITERS_MAX, writers
 
-BATCH_ROWS = 60_000
-ROUNDS = 9
-SIZES = (100_000, 1_000_000, 10_000_000)
-TABLE = ls.KeyedTable("totals", key="user bigint", value="n bigint, spend double")
-TASK = ls.TaskInfo("bench", "op")
+KEYS = "keys in state"
+OURS, FLOOR = "Lakestate", "by hand"
+PYARROW, COLD, WARM, FIRST = "pyarrow", "without the cache", "with the cache", "with the cache, new process"
+WARM_UP = 2
+RESTORED = 5_000_000
+
+BENCHMARK = Benchmark(
+    name="keyed",
+    title="Keyed tables",
+    text=(
+        "One subtask without Spark, on the local disk. An epoch restores the table as a Spark task does, "
+        f"reads {BATCH_ROWS:,} keys (all of them if there are fewer), writes them, and makes a checkpoint. "
+        "The key is a bigint, the value a bigint and a double."
+    ),
+    contenders=(
+        Contender(OURS, "all defaults; the host's cache is warm"),
+        Contender(
+            FLOOR,
+            "state sorted in memory: `searchsorted`, `take` and one Parquet file (zstd) per epoch; no "
+            "restore",
+        ),
+        Contender(PYARROW, "reads the same Parquet files with `read_table`"),
+        Contender(COLD, "Lakestate, the files are read from the store and verified"),
+        Contender(WARM, "Lakestate, in a process that has used the cache before"),
+        Contender(FIRST, "Lakestate, in a process that compares the cached files with their checksums first"),
+    ),
+    questions=(
+        Question(
+            "epoch",
+            "Time of an epoch, by keys in state",
+            "ms",
+            axis=KEYS,
+            in_readme=True,
+            aims=(
+                at_most(
+                    1.3,
+                    "an epoch with 50M keys in state, against 100k keys",
+                    Point(OURS, {KEYS: 50_000_000}),
+                    Point(OURS, {KEYS: 100_000}),
+                    why="searches in a larger run leave the processor's cache, and its pages come from disk.",
+                ),
+                at_most(
+                    2,
+                    "an epoch with 1M keys in state, against the same by hand",
+                    Point(OURS, {KEYS: 1_000_000}),
+                    Point(FLOOR, {KEYS: 1_000_000}),
+                ),
+            ),
+        ),
+        Question(
+            "restore",
+            "Time to restore a table and look three keys up, by keys in state",
+            "ms",
+            axis=KEYS,
+            aims=(
+                at_most(
+                    2,
+                    "restoring 5M keys without the cache, against reading the files with pyarrow",
+                    Point(COLD, {KEYS: RESTORED}),
+                    Point(PYARROW, {KEYS: RESTORED}),
+                    why="every file is also compared with its checksum, and its order is checked.",
+                ),
+                at_most(
+                    0.05,
+                    "the same with the cache, against restoring without it",
+                    Point(WARM, {KEYS: RESTORED}),
+                    Point(COLD, {KEYS: RESTORED}),
+                ),
+                at_most(
+                    0.05,
+                    "the same, the first time in a process",
+                    Point(FIRST, {KEYS: RESTORED}),
+                    Point(COLD, {KEYS: RESTORED}),
+                    why="a process compares a cached run with its checksum before it first uses it.",
+                ),
+            ),
+        ),
+        Question(
+            "memory",
+            "Memory that an epoch needs, by keys in state",
+            "bytes",
+            axis=KEYS,
+            text=(
+                "Private memory of a new process after the epoch, less than before it. Runs are mapped from "
+                "the cache, so that the system can drop their pages and processes of a host share them."
+            ),
+        ),
+    ),
+    seconds=(20, 120),
+    in_quick=True,
+)
 
 
-def main() -> None:
-    """Print all figures."""
-    with tempfile.TemporaryDirectory(prefix="lakestate-bench-") as folder:
-        epochs(Path(folder))
-    with tempfile.TemporaryDirectory(prefix="lakestate-bench-") as folder:
-        restore(Path(folder))
-    memory()
+def measure(run: Run) -> None:
+    sizes = run.pick(
+        whole=[10_000, 100_000, 1_000_000, 10_000_000, 50_000_000], quick=[10_000, 100_000, 1_000_000]
+    )
+    with run.folder() as folder:
+        for size in sizes:
+            run.say(f"filling {size:,} keys")
+            call("fill", folder / str(size), size)
+        epochs(run, folder, sizes)
+        memory(run, folder, sizes)
+    with run.folder() as folder:
+        for size in run.pick(whole=[100_000, 1_000_000, RESTORED, 20_000_000], quick=[100_000, 1_000_000]):
+            restores(run, folder / str(size), size)
 
 
-def epochs(folder: Path) -> None:
-    """One epoch of get, put and checkpoint at each size, and the bare floor at one million."""
-    times = {size: _epoch_ms(folder / str(size), size) for size in SIZES}
-    floor_ms = _floor_ms(folder, 1_000_000)
-    print(f"epoch of {BATCH_ROWS:,} get + put + checkpoint, local files, median of {ROUNDS}:")
-    for size, (get_ms, put_ms, checkpoint_ms, total_ms) in times.items():
-        print(
-            f"  {size:>10,} keys: {total_ms:6.1f} ms "
-            f"(get {get_ms:.1f}, put {put_ms:.1f}, checkpoint {checkpoint_ms:.1f})"
-        )
-    print(f"  floor at 1,000,000 keys (searchsorted, take, one Parquet write): {floor_ms:.1f} ms")
-    print(f"  ratio 10M keys / 100k keys: {times[10_000_000][3] / times[100_000][3]:.2f} (aim: at most 1.3)")
-    print(f"  ratio 1M keys / floor:      {times[1_000_000][3] / floor_ms:.2f} (aim: at most 2)")
-
-
-def restore(folder: Path, keys: int = 5_000_000) -> None:
-    """Restoring with and without the cache, against reading the same Parquet.
-
-    The cache is filled beside the first lookups. A round begins when that is over, as the only
-    restore of a process does.
-    """
-    _fill(folder, keys)
-    files = [str(path) for path in (folder / "store").rglob("*.parquet")]
-    read_ms = _median_ms(lambda: [pq.read_table(file) for file in files], 3)
-    cold = []
-    for number in range(3):
-        cold.append(_median_ms(lambda: _restore_once(folder, f"cold-{number}"), 1))  # noqa: B023
-        _wait_for_writers()
-    cold_ms = statistics.median(cold)
-    warm_ms = _median_ms(lambda: _restore_once(folder, "cold-0"), 5)
-    command = [sys.executable, "-m", "benchmarks.bench_keyed", "restore", str(folder)]
-    first_ms = statistics.median(float(subprocess.check_output(command)) for _ in range(3))
-    print(f"restore of {keys:,} keys and a first lookup:")
-    print(f"  reading the Parquet with pyarrow: {read_ms:.0f} ms")
-    print(f"  cold: {cold_ms:.0f} ms, ratio {cold_ms / read_ms:.2f} (aim: at most 2)")
-    print(f"  warm: {warm_ms:.1f} ms, ratio {warm_ms / cold_ms:.3f} of cold (aim: at most 0.05)")
-    print(f"  warm, the first time in a process: {first_ms:.1f} ms, ratio {first_ms / cold_ms:.3f} of cold")
-
-
-def _restore_once(folder: Path, cache: str) -> None:
-    backend = _backend(folder, folder / cache)
-    tables = ls.TableManager.load(TASK, [TABLE], backend, restore_from=1)
-    found = tables.keyed("totals").get(pa.table({"user": [1, 2, 3]})).column(0).to_pylist()
-    assert found == [1, 2, 3]
-
-
-def _first_restore_of_a_process(folder: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="lakestate-bench-") as name:
-        # Modules are imported when they are first used.
-        _fill(Path(name), 4)
-        _restore_once(Path(name), "cache")
-    print(_median_ms(lambda: _restore_once(folder, "cold-0"), 1))
-
-
-def memory() -> None:
-    """Peak memory of a process that restores from a warm cache and runs one epoch."""
-    print("peak memory of one epoch in a new process (private memory, without mapped files):")
-    for size in SIZES:
-        command = [sys.executable, "-m", "benchmarks.bench_keyed", str(size)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        print(f"  {size:>10,} keys: {done.stdout.strip()}")
-
-
-def _memory_of_one_epoch(size: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="lakestate-bench-") as name:
-        folder = Path(name)
-        subprocess.run([sys.executable, "-m", "benchmarks.bench_keyed", str(size), name], check=True)
-        # Modules are imported when they are first used: that memory is not the epoch's.
-        _fill(folder / "warm-up", 1)
-        before = _private_kb()
-        tables = ls.TableManager.load(TASK, [TABLE], _backend(folder, folder / "cache"), restore_from=1)
-        _run_epoch(tables, 2, _draw_keys(size, np.random.default_rng(1)))
-        after = _private_kb()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        grown_mb, peak_mb = (after - before) / 1024, peak / 1024
-        print(f"{grown_mb:6.1f} MB more private memory after it; peak {peak_mb:.0f} MB with maps")
-
-
-def _private_kb() -> int:
-    text = Path("/proc/self/smaps_rollup").read_text()
-    lines = {line.split(":")[0]: line.split() for line in text.splitlines() if ":" in line}
-    return int(lines["Anonymous"][1])
-
-
-def _fill(folder: Path, keys: int) -> None:
-    tables = ls.TableManager.load(TASK, [TABLE], _backend(folder, folder / "cache"), restore_from=None)
-    users = np.arange(keys)
-    tables.keyed("totals").put(pa.table({"user": users, "n": users, "spend": users * 1.5}))
-    done = tables.checkpoint(1, 1, None, False)
-    _backend(folder, folder / "cache").write_checkpoint_metadata("bench", 1, [done])
-
-
-def _backend(folder: Path, cache: Path) -> ls.ParquetBackend:
-    (folder / "store").mkdir(parents=True, exist_ok=True)
-    return ls.ParquetBackend(f"file://{folder / 'store'}", cache_dir=cache)
-
-
-def _epoch_ms(folder: Path, keys: int) -> tuple[float, float, float, float]:
-    _fill(folder, keys)
+def epochs(run: Run, folder: Path, sizes: list[int]) -> None:
+    """Sizes take turns too: they are compared with each other."""
     # An epoch waits for the disk. What remains to be written of the state is not its own.
     os.sync()
     rng = np.random.default_rng(1)
-    rounds = []
-    for number in range(ROUNDS + 2):
-        asked = _draw_keys(keys, rng)
+    floors = {size: Floor(size, folder / "floor.parquet") for size in sizes if size <= 10_000_000}
+    rounds = WARM_UP + run.pick(whole=11, quick=7)
+    for number, name in alternate([str(size) for size in sizes], rounds):
+        size = int(name)
+        run.say(f"epoch with {size:,} keys, {number + 1} of {rounds}")
+        asked = draw_keys(size, rng)
         # Every epoch starts from the store, as it does in a Spark worker.
-        backend = _backend(folder, folder / "cache")
+        backend = open_backend(folder / name, folder / name / "cache")
         started = time.perf_counter()
         tables = ls.TableManager.load(TASK, [TABLE], backend, restore_from=1)
-        get_ms, put_ms, checkpoint_ms = _run_epoch(tables, number + 2, asked)
-        rounds.append((get_ms, put_ms, checkpoint_ms, (time.perf_counter() - started) * 1000))
-    return tuple(statistics.median(column) for column in zip(*rounds[2:], strict=True))  # type: ignore[return-value]
+        run_epoch(tables, number + 2, asked)
+        ours = (time.perf_counter() - started) * 1000
+        by_hand = floors[size].run(rng) if size in floors else None
+        if number >= WARM_UP:
+            run.record("epoch", OURS, [ours], {KEYS: size})
+            if by_hand is not None:
+                run.record("epoch", FLOOR, [by_hand], {KEYS: size})
+    for size in sizes:
+        if size not in floors:
+            run.leave_out("epoch", FLOOR, "would hold all of the state in memory several times", {KEYS: size})
 
 
-def _draw_keys(keys: int, rng: np.random.Generator) -> pa.Table:
-    return pa.table({"user": rng.choice(keys, BATCH_ROWS, replace=False)})
+class Floor:
+    """The same epoch by hand, on state that is in memory already."""
 
+    def __init__(self, keys: int, path: Path) -> None:
+        self._path = path
+        rng = np.random.default_rng(1)
+        self._hashes = np.sort(rng.integers(0, 2**64, keys, dtype=np.uint64))
+        self._columns = [
+            pa.array(np.arange(keys)),
+            pa.array(np.arange(keys)),
+            pa.array(np.arange(keys) * 1.5),
+        ]
 
-def _run_epoch(tables: ls.TableManager, epoch: int, asked: pa.Table) -> tuple[float, float, float]:
-    view = tables.keyed("totals")
-    marks = [time.perf_counter()]
-    old = view.get(asked)
-    marks.append(time.perf_counter())
-    rows = asked.append_column("n", pc.add(old.column("n"), 1)).append_column("spend", old.column("spend"))
-    view.put(rows)
-    marks.append(time.perf_counter())
-    tables.checkpoint(epoch, 1, None, False)
-    marks.append(time.perf_counter())
-    get_ms, put_ms, checkpoint_ms = ((b - a) * 1000 for a, b in pairwise(marks))
-    return get_ms, put_ms, checkpoint_ms
-
-
-def _floor_ms(folder: Path, keys: int) -> float:
-    rng = np.random.default_rng(1)
-    state = np.sort(rng.integers(0, 2**64, keys, dtype=np.uint64))
-    n, spend = pa.array(np.arange(keys)), pa.array(np.arange(keys) * 1.5)
-    users = pa.array(np.arange(keys))
-
-    def floor() -> None:
-        asked = state[rng.choice(keys, BATCH_ROWS, replace=False)]
-        places = pa.array(np.searchsorted(state, asked))
-        columns = [pc.take(column, places) for column in (users, n, spend)]
+    def run(self, rng: np.random.Generator) -> float:
+        """Milliseconds of an epoch."""
+        keys = len(self._hashes)
+        chosen = rng.choice(keys, min(keys, BATCH_ROWS), replace=False)
+        started = time.perf_counter()
+        places = pa.array(np.searchsorted(self._hashes, self._hashes[chosen]))
+        columns = [pc.take(column, places) for column in self._columns]
         table = pa.Table.from_arrays(columns, names=["user", "n", "spend"])
-        pq.write_table(table, folder / "floor.parquet", compression="zstd")
+        pq.write_table(table, self._path, compression="zstd")
+        return (time.perf_counter() - started) * 1000
 
-    return _median_ms(floor, ROUNDS)
+
+def restores(run: Run, folder: Path, keys: int) -> None:
+    """With and without the cache, against reading the same Parquet.
+
+    The cache is filled beside the first lookups. A round begins when that is over, as the only restore of
+    a process does.
+    """
+    run.say(f"filling {keys:,} keys")
+    call("fill", folder, keys)
+    files = [str(path) for path in (folder / "store").rglob("*.parquet")]
+
+    def read(number: int) -> list[float]:
+        started = time.perf_counter()
+        for file in files:
+            pq.read_table(file)
+        return [(time.perf_counter() - started) * 1000]
+
+    def cold(number: int) -> list[float]:
+        ms = restore(folder, folder / f"cold-{number}")
+        _wait_for_writers()
+        shutil.rmtree(folder / f"cold-{number}")
+        return [ms]
+
+    def warm(number: int) -> list[float]:
+        restore(folder, folder / "cache")
+        return [restore(folder, folder / "cache")]
+
+    contenders = {PYARROW: read, COLD: cold, WARM: warm, FIRST: lambda _: [call("restore", folder, keys)]}
+    run.compare("restore", contenders, {KEYS: keys}, repetitions=run.pick(whole=5, quick=3), warm_up=1)
+
+
+def memory(run: Run, folder: Path, sizes: list[int]) -> None:
+    """Of a process that runs one epoch, and of one that holds the state as Arrow."""
+    for size in sizes:
+        here = folder / str(size)
+        contenders = {
+            OURS: lambda _, here=here, size=size: [call("memory", here, size)],
+            PYARROW: lambda _, here=here, size=size: [call("arrow", here, size)],
+        }
+        run.compare("memory", contenders, {KEYS: size}, repetitions=run.pick(whole=3, quick=1))
 
 
 def _wait_for_writers() -> None:
@@ -195,24 +226,3 @@ def _wait_for_writers() -> None:
     for _ in range(WRITERS_MAX):
         writers().submit(all_free.wait)
     all_free.wait()
-
-
-def _median_ms(work: Callable[[], object], rounds: int) -> float:
-    times = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        work()
-        times.append((time.perf_counter() - started) * 1000)
-    return statistics.median(times)
-
-
-if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["restore", folder]:
-            _first_restore_of_a_process(Path(folder))
-        case [size, folder]:
-            _fill(Path(folder), int(size))
-        case [size]:
-            _memory_of_one_epoch(int(size))
-        case _:
-            main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_most
 from lakestate.codec import decode_manifest, encode_manifest
 from lakestate.protocol.key_ranges import key_range_of
 from lakestate.protocol.metadata import Manifest, OperatorEntry, StateSummary, SubtaskEntry
@@ -12,9 +13,53 @@ from lakestate.protocol.paths import Paths
 from lakestate.protocol.values import Epoch, Generation, ObjectRef
 
 SUBTASKS = (100, 1_000, 10_000)
-ROUNDS = 9
 EPOCH = Epoch(123_456)
 SCATTER = 0x9E3779B97F4A7C15
+
+BENCHMARK = Benchmark(
+    name="manifest",
+    title="Manifests",
+    text="The manifest of an epoch in which every subtask of one operator wrote something.",
+    contenders=(
+        Contender("Lakestate", "Protobuf, as it is stored; processor time"),
+        Contender("encode", "from values to bytes"),
+        Contender("decode", "from bytes to values, all of them checked"),
+    ),
+    questions=(
+        Question("size", "Bytes of a manifest", "bytes", axis="subtasks"),
+        Question(
+            "time",
+            "Time to write and to read a manifest",
+            "ms",
+            axis="subtasks",
+            aims=(
+                at_most(
+                    250,
+                    "reading the manifest of 10,000 subtasks",
+                    Point("decode", {"subtasks": 10_000}),
+                    in_readme=False,
+                ),
+            ),
+        ),
+    ),
+    seconds=(2, 4),
+)
+
+
+def measure(run: Run) -> None:
+    for parallelism in SUBTASKS:
+        parameters = {"subtasks": parallelism}
+        written = manifest(parallelism)
+        data = encode_manifest(written)
+        assert decode_manifest(data, "benchmark", "benchmark") == written
+        run.record("size", "Lakestate", [len(data)], parameters)
+        contenders = {
+            "encode": lambda _, written=written: [_processor_ms(lambda: encode_manifest(written))],
+            "decode": lambda _, data=data: [
+                _processor_ms(lambda: decode_manifest(data, "benchmark", "benchmark"))
+            ],
+        }
+        run.compare("time", contenders, parameters, repetitions=run.pick(whole=9, quick=3), warm_up=1)
 
 
 def manifest(parallelism: int) -> Manifest:
@@ -42,30 +87,8 @@ def manifest(parallelism: int) -> Manifest:
     )
 
 
-def best_ms(act: Callable[[], object]) -> float:
-    """Processor time of the fastest of several rounds: the machine may be doing other work too."""
-    times = []
-    for _ in range(ROUNDS):
-        start = time.process_time()
-        act()
-        times.append(time.process_time() - start)
-    return min(times) * 1000
-
-
-def main() -> None:
-    columns = (("subtasks", 9), ("bytes", 10), ("each", 9), ("encode", 10), ("decode", 10), ("each", 9))
-    print(*(f"{name:>{width}}" for name, width in columns))
-    for parallelism in SUBTASKS:
-        written = manifest(parallelism)
-        data = encode_manifest(written)
-        assert decode_manifest(data, "benchmark", "benchmark") == written
-        encode = best_ms(lambda written=written: encode_manifest(written))
-        decode = best_ms(lambda data=data: decode_manifest(data, "benchmark", "benchmark"))
-        print(
-            f"{parallelism:>9,} {len(data):>10,} {len(data) / parallelism:>7.1f} B "
-            f"{encode:>7.1f} ms {decode:>7.1f} ms {decode / parallelism * 1000:>6.1f} µs"
-        )
-
-
-if __name__ == "__main__":
-    main()
+def _processor_ms(act: Callable[[], object]) -> float:
+    """Processor time: other work on the machine affects it less."""
+    start = time.process_time()
+    act()
+    return (time.process_time() - start) * 1000

@@ -7,7 +7,6 @@ operator that counts in Lakestate.
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -34,6 +33,9 @@ WARM_UP = 2
 """Epochs that are not counted: code is compiled and workers are started."""
 
 
+ROW_GROUP_ROWS = 125_000
+
+
 class Consume(ls.Operator):
     """Takes rows and drops them."""
 
@@ -42,12 +44,13 @@ class Consume(ls.Operator):
         self.rows = batch.num_rows
 
 
-def write_epochs(folder: Path, epochs: int, rows: Callable[[int], pa.Table]) -> None:
+def write_epochs(folder: Path, epochs: int, rows: Callable[[int], pa.Table], *, first: int = 0) -> None:
     """One file per epoch, read in this order."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number in range(epochs):
+    for number in range(first, first + epochs):
         path = folder / f"{number:05d}.parquet"
-        pq.write_table(rows(number), path)
+        # Several row groups, so that Spark can read a large file in several tasks.
+        pq.write_table(rows(number), path, row_group_size=ROW_GROUP_ROWS)
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
@@ -56,8 +59,17 @@ def read_epochs(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def lakestate_epochs(folder: Path, subtasks: int, build: Callable[[ls.Pipeline], Any]) -> list[float]:
-    """Milliseconds of the epochs of a pipeline."""
+def lakestate_epochs(
+    folder: Path,
+    subtasks: int,
+    build: Callable[[ls.Pipeline], Any],
+    *,
+    checkpoint: str | Path | ls.StoreConfig | ls.ParquetBackend | None = None,
+) -> list[float]:
+    """Milliseconds of the epochs of a pipeline, whose checkpoint is in the folder unless another is given.
+
+    Epochs are kept, so that the bytes of all of them can be counted.
+    """
     ends: list[float] = []
 
     class Ends:
@@ -66,7 +78,11 @@ def lakestate_epochs(folder: Path, subtasks: int, build: Callable[[ls.Pipeline],
                 ends.append(time.perf_counter())
 
     pipeline = ls.Pipeline(
-        "bench", folder / "lakestate", parallelism=subtasks, cache_dir=folder / "lakestate-cache"
+        "bench",
+        checkpoint or folder / "lakestate",
+        parallelism=subtasks,
+        cache_dir=None if isinstance(checkpoint, ls.ParquetBackend) else folder / "lakestate-cache",
+        retention=ls.RetentionPolicy(keep_epochs=1000),
     )
     build(pipeline)
     query = pipeline.start(trigger={"availableNow": True}, listeners=[Ends()], progress=False)
@@ -103,8 +119,3 @@ def stateless_epochs(frames: list[tuple[DataFrame, str]], folder: Path, subtasks
     writer = both.writeStream.foreachBatch(run).option("checkpointLocation", str(folder))
     writer.trigger(availableNow=True).start().awaitTermination()
     return [(end - start) * 1000 for start, end in pairwise(ends)]
-
-
-def median_ms(times_ms: list[float]) -> float:
-    """The median without the epochs that warm up."""
-    return statistics.median(times_ms[WARM_UP - 1 :])
