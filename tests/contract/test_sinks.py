@@ -90,3 +90,10 @@ class TestDeltaSink(SinkContract):
         found = DeltaTable(str(self._folder))
         files = sorted(found.file_uris())
         return [row for file in files for row in pq.read_table(file).select(SCHEMA.names).to_pylist()]
+
+
+class TestDeltaSinkThatShowsRows(TestDeltaSink):
+    @pytest.fixture
+    def sink(self, tmp_path: Path) -> ls.DeltaSink:
+        self._folder = tmp_path / "table"
+        return ls.DeltaSink(self._folder, roll=ls.Roll(interval=None, visible="0 seconds"))

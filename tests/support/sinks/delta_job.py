@@ -47,12 +47,14 @@ class DeltaFolder:
 
     def actions(self, kind: str) -> list[dict[str, Any]]:
         """All actions of a kind in the log, in order."""
-        lines = [
-            json.loads(line)
-            for commit in sorted((self.root / "_delta_log").glob("*.json"))
-            for line in commit.read_text().splitlines()
-        ]
+        logged = (int(commit.stem) for commit in (self.root / "_delta_log").glob("*.json"))
+        lines = [line for version in sorted(logged) for line in self.actions_of(version)]
         return [line[kind] for line in lines if kind in line]
+
+    def actions_of(self, version: int) -> list[dict[str, Any]]:
+        """All actions of one commit."""
+        commit = self.root / "_delta_log" / f"{version:020d}.json"
+        return [json.loads(line) for line in commit.read_text().splitlines()]
 
     def job(self, rows: Rows | None = None, schema: pa.Schema = SCHEMA, **settings: Any) -> SinkJob:
         """A job whose start has checked the sink."""

@@ -44,9 +44,10 @@ class Warehouse:
         return sorted(self.table().scan(selected_fields=("row",), **scan).to_arrow()["row"].to_pylist())
 
     def epochs(self) -> list[str]:
-        """The epochs of all snapshots, in order."""
+        """The epochs of all snapshots of a job, in order."""
         snapshots = self.table().metadata.snapshots
-        return [each.summary.additional_properties["lakestate.epoch"] for each in snapshots]
+        found = (each.summary.additional_properties.get("lakestate.epoch") for each in snapshots)
+        return [epoch for epoch in found if epoch is not None]
 
     def job(self, rows: Rows | None = None, schema: pa.Schema = SCHEMA, **settings: Any) -> SinkJob:
         return self.job_of(lambda: self.sink(**settings), rows or numbered_rows(20), schema)

@@ -20,8 +20,8 @@ def delta_pipeline(spark: Any, folder: Path) -> Any:
 
     pipeline = ls.Pipeline(JOB, f"file://{folder}/checkpoints", parallelism=2)
     rows = pipeline.source(read_stream(spark, folder / "in"))
-    # Small enough that files are finished in most epochs, large enough that some stay open.
-    roll = ls.Roll(bytes="3KB", interval=None)
+    # Every epoch shows its rows. Files are finished in some epochs, and stay open in others.
+    roll = ls.Roll(bytes="6KB", interval=None, visible="0 seconds")
     rows.key_by("user").apply("totals", Totals()).sink("out", ls.DeltaSink(f"file://{folder}/out", roll=roll))
     known = rows.transform(lambda frame: frame.where("user IS NOT NULL"))
     newest = known.key_by("user").aggregate("newest", n=ls.count(), spend=ls.sum("amount"))

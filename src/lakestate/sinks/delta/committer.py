@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction, RemoveAction
 
-from lakestate.errors import CorruptionError
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import Epoch
+from lakestate.sinks.delta.change import Action, TableChange
 from lakestate.sinks.delta.epoch_log import Commit
 from lakestate.sinks.delta.features import check_features
-from lakestate.sinks.delta.partition_values import partition_values
 from lakestate.sinks.delta.progress import EpochEntry
-from lakestate.sinks.delta.statistics import StatisticsColumn, statistics_columns, statistics_json
 from lakestate.sinks.delta.table import TableFacts
-from lakestate.sinks.files.pre_commit import FilePreCommit, has_output
+from lakestate.sinks.files.pre_commit import has_output
 from lakestate.sinks.table_format.epoch_files import EpochFiles
 
 if TYPE_CHECKING:
@@ -40,47 +36,45 @@ class DeltaCommitter:
                 self._sink.file_sink().committer().commit(permit, pre_commits)
             return
         files = self._sink.file_sink()
+        entry, log = EpochEntry.of_files(batch), self._sink.epoch_log
+        new = [file for file in batch.files if not file.replaces]
+        large = [file for file in batch.files if file.replaces]
         is_whole = False
 
         def prepare(table: DeltaTable) -> Commit:
             nonlocal is_whole
-            actions = self._add_actions(table, batch)
+            change = self._change(table, batch)
             if not is_whole:
                 # Files must be complete before the commit: from then on readers open them.
                 files.committer().commit(permit, pre_commits)
                 is_whole = True
-            by = table.metadata().partition_columns
-            return lambda properties: table.create_write_transaction(
-                actions, "append", table.schema(), by, commit_properties=properties
-            )
+            return _write(table, change.add(new) if new else change.replace(large))
 
-        entry = EpochEntry.of_files(batch)
-        self._sink.epoch_log.commit(entry, lambda: batch.any_in_place(files.store), prepare)
+        log.commit(entry, lambda: batch.any_in_place(files.store), prepare)
+        if new and large:
+            # Not in the commit before: rows that are new there would be in no file that says so, and
+            # whoever follows the table would miss them. Later epochs come only after this.
+            log.commit(
+                entry.of_replacement(),
+                lambda: True,
+                lambda table: _write(table, self._change(table, batch).replace(large)),
+            )
 
     def clean_up(self, job_id: str, epoch: Epoch, pre_commits: Sequence[bytes]) -> None:
         """Remove what failed attempts left behind among the table's data files."""
         self._sink.file_sink().committer().clean_up(job_id, epoch, pre_commits)
 
-    def _add_actions(self, table: DeltaTable, batch: EpochFiles) -> list[AddAction | RemoveAction]:
+    def _change(self, table: DeltaTable, batch: EpochFiles) -> TableChange:
+        """A change of the table as it is now, or a refusal."""
         check_features(table, self._sink.url)
         facts = TableFacts.of(table, self._sink.url)
-        columns = statistics_columns(facts.data_schema, facts.properties)
-        now_ms = time.time_ns() // 1_000_000
-        return [add_action(file, facts, columns, now_ms) for file in batch.files]
+        for file in batch.files:
+            facts.check_file(file)
+        return TableChange(table, facts, self._sink.file_sink().store)
 
 
-def add_action(
-    file: FilePreCommit, facts: TableFacts, columns: Sequence[StatisticsColumn], now_ms: int
-) -> AddAction:
-    """The entry that adds a file to the table."""
-    facts.check_file(file)
-    values = partition_values(file.path, facts.partition_fields)
-    try:
-        shown = statistics_json(file.statistics, columns)
-    except (ValueError, TypeError, ArithmeticError) as cause:
-        raise CorruptionError(
-            "the pre-commit of a finished file does not fit the table",
-            object_name=file.path,
-            found=f"{type(cause).__name__}: {cause}"[:200],
-        ) from cause
-    return AddAction(file.path, file.size_bytes, values, now_ms, True, shown)
+def _write(table: DeltaTable, actions: list[Action]) -> Commit:
+    by = table.metadata().partition_columns
+    return lambda properties: table.create_write_transaction(
+        actions, "append", table.schema(), by, commit_properties=properties
+    )

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 
 import pyarrow as pa
 
 from lakestate.sinks.delta.partition_values import DeltaPartitioning
 from lakestate.sinks.delta.table import TableFacts
-from lakestate.sinks.files.open_files import OpenFile
-from lakestate.sinks.files.sink import FileSink
-from lakestate.sinks.files.writer import FileSinkWriter
 from lakestate.sinks.formats.row_schema import without_columns
-from lakestate.sinks.sink import SinkContext
+from lakestate.sinks.table_format.data_files import TableFiles
 
 
 @dataclass(frozen=True, repr=False)
-class DeltaFiles(FileSink):
+class DeltaFiles(TableFiles):
     """The file sink of one table, as it was when the job started."""
 
     _: KW_ONLY
     facts: TableFacts
-    columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    """The columns of the table that rows have."""
 
     @property
     def partitioning(self) -> DeltaPartitioning:
@@ -36,15 +31,3 @@ class DeltaFiles(FileSink):
     def format_key(self, schema: pa.Schema) -> str:
         """Also which table the files are for, and the types of its columns."""
         return self.facts.format_key(schema, super().format_key(schema))
-
-
-class DeltaWriter(FileSinkWriter):
-    """The files of one subtask in one epoch; those of another table are refused."""
-
-    def __init__(self, files: DeltaFiles, context: SinkContext) -> None:
-        self._facts = files.facts
-        super().__init__(files, context)
-
-    def _adopt(self, record: OpenFile) -> None:
-        self._facts.check_is_table_of(record.format, record.path)
-        super()._adopt(record)

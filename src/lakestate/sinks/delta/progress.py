@@ -7,7 +7,7 @@ the newest of each id. An epoch leaves two: its number, and a digest of what it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakestate.protocol.values import Epoch
 from lakestate.sinks.table_format.epoch_files import CommitStatus, EpochFiles, digest_of
@@ -35,6 +35,8 @@ class EpochEntry:
     epoch: Epoch
     digest: int
     """Of what the epoch holds."""
+    part: str = ""
+    """What a second commit of the epoch does; empty for the first, which brings its rows."""
 
     @classmethod
     def of(cls, job_id: str, fingerprint: str, epoch: Epoch, content: Iterable[str]) -> EpochEntry:
@@ -47,10 +49,15 @@ class EpochEntry:
         """An epoch that is known by its files."""
         return cls.of(batch.job_id, batch.fingerprint, batch.epoch, (file.path for file in batch.files))
 
+    def of_replacement(self) -> EpochEntry:
+        """The entry of the commit that puts large files in the place of small ones, after all are visible."""
+        return replace(self, part="replaced")
+
     @property
     def app_id(self) -> str:
         """The application id whose number is the epoch."""
-        return f"lakestate/{self.job_id}/{self.fingerprint}"
+        part = f"/{self.part}" if self.part else ""
+        return f"lakestate/{self.job_id}/{self.fingerprint}{part}"
 
     @property
     def content_id(self) -> str:

@@ -13,7 +13,7 @@ from lakestate.config import StoreConfig
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.row_kind import RowKind, StreamKind
 from lakestate.sinks.delta.features import check_features
-from lakestate.sinks.delta.files import DeltaFiles, DeltaWriter
+from lakestate.sinks.delta.files import DeltaFiles
 from lakestate.sinks.delta.library import require_deltalake, storage_options
 from lakestate.sinks.delta.table import TableFacts, add_columns, create_table, load_table, new_table_schema
 from lakestate.sinks.delta.types import file_schema, new_columns
@@ -27,6 +27,7 @@ from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.partitioning.paths import check_partition_type
 from lakestate.sinks.rolling import Roll
 from lakestate.sinks.sink import EarlierAttempts, Sink, SinkCommitter, SinkContext, SinkWriter
+from lakestate.sinks.table_format.data_files import TableFiles, TableFilesWriter
 from lakestate.tables.contract import Table as StateTable
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
     def writer(self, context: SinkContext) -> SinkWriter:
         """The writer of one subtask for one epoch, in the table's types as the start found them."""
         facts = getattr(self, "_facts", None) or TableFacts.of(self.load_table(), self.url)
-        return DeltaWriter(self._files_for(context.schema, context.event_time, facts), context)
+        return TableFilesWriter(self._files_for(context.schema, context.event_time, facts), facts, context)
 
     def committer(self) -> SinkCommitter:
         """The committer, for the driver."""
@@ -164,7 +165,7 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
 
     def file_sink(self) -> FileSink:
         """What writes and completes the table's data files. It does not read the table."""
-        return FileSink(self.url, format=ParquetFormat.of(self), **self.file_sink_settings())
+        return TableFiles(self.url, format=ParquetFormat.of(self), **self.file_sink_settings())
 
     def load_table(self) -> DeltaTable:
         """The table as it is now. Raises NotFoundError."""
@@ -200,13 +201,6 @@ class DeltaSink(ParquetSettings, FileSinkSettings, Sink):
                 "the files of a Delta table are not rolled by watermark: its partitions are columns",
                 object_name=self.url,
                 action="roll by interval or inactivity",
-            )
-        if self.roll.visible is not None:
-            raise InvalidInputError(
-                "a Delta sink does not show the rows of open files",
-                object_name=self.url,
-                found=f"Roll(visible={str(self.roll.visible)!r})",
-                action="use a shorter interval, and compact the table",
             )
 
     def _files_for(self, rows: pa.Schema, event_time: str | None, facts: TableFacts) -> DeltaFiles:

@@ -77,7 +77,7 @@ class FileSink(FileSinkSettings, Sink):
                 "readers of files would see rows twice while a large file takes the place of small ones",
                 object_name=self.url,
                 found=f"Roll(visible={str(self.roll.visible)!r})",
-                expected="a table, such as that of an IcebergSink, in which one commit replaces them",
+                expected="a table of an IcebergSink or a DeltaSink, in which one commit replaces them",
                 action="write to a table, or use a shorter interval, or snapshot_open_files",
             )
         object.__setattr__(self, "url", StoreConfig(self.url, self.options or {}).url)

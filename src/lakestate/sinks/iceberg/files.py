@@ -6,20 +6,16 @@ with the current schema and partition spec; files begun with an older one are fi
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import pyarrow as pa
 
-from lakestate.sinks.files.open_files import OpenFile
-from lakestate.sinks.files.sink import FileSink
-from lakestate.sinks.files.writer import FileSinkWriter
 from lakestate.sinks.formats.parquet.format import ParquetFormat
 from lakestate.sinks.formats.parquet.segment import ParquetEncoding
 from lakestate.sinks.iceberg.partitioning import IcebergPartitioning
 from lakestate.sinks.iceberg.table import TableFacts
-from lakestate.sinks.sink import SinkContext
+from lakestate.sinks.table_format.data_files import TableFiles
 
 
 @dataclass(frozen=True)
@@ -33,15 +29,11 @@ class IcebergDataFormat(ParquetFormat):
 
 
 @dataclass(frozen=True, repr=False)
-class IcebergFiles(FileSink):
-    """The file sink of one table as it is now."""
-
-    can_replace_files: ClassVar[bool] = True
+class IcebergFiles(TableFiles):
+    """The file sink of one table as it is now. Its columns have field ids."""
 
     _: KW_ONLY
     facts: TableFacts
-    columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    """The schema of the files, with field ids."""
     event_time_column: str | None = None
 
     @property
@@ -57,15 +49,3 @@ class IcebergFiles(FileSink):
     def format_key(self, schema: pa.Schema) -> str:
         """Also which table, schema and partition spec the files are for."""
         return self.facts.format_key(super().format_key(schema))
-
-
-class IcebergWriter(FileSinkWriter):
-    """The files of one subtask in one epoch; those of another table are refused."""
-
-    def __init__(self, files: IcebergFiles, context: SinkContext) -> None:
-        self._facts = files.facts
-        super().__init__(files, context)
-
-    def _adopt(self, record: OpenFile) -> None:
-        self._facts.check_is_table_of(record.format, record.path)
-        super()._adopt(record)

@@ -25,6 +25,7 @@ from lakestate.sinks.iceberg.upserts.sink import IcebergUpsertSink
 from lakestate.sinks.keyed_rows import key_columns, require_key
 from lakestate.sinks.output_owner import OutputClaim, OutputOwner
 from lakestate.sinks.sink import EarlierAttempts, Sink, SinkCommitter, SinkContext, SinkWriter
+from lakestate.sinks.table_format.data_files import TableFilesWriter
 from lakestate.tables.contract import Table as StateTable
 
 if TYPE_CHECKING:
@@ -151,9 +152,7 @@ class IcebergSink(ParquetSettings, FileSinkSettings, Sink):
     def writer(self, context: SinkContext) -> SinkWriter:
         """The writer of one subtask for one epoch, in the table's schema as it is now."""
         files = self._files_for(context.schema, context.event_time)
-        from lakestate.sinks.iceberg.files import IcebergWriter
-
-        return IcebergWriter(files, context)
+        return TableFilesWriter(files, files.facts, context)
 
     def committer(self) -> SinkCommitter:
         """The committer, for the driver."""

@@ -1,4 +1,4 @@
-"""What sinks for table formats share: the files of an epoch, types of columns, rows in a table's schema.
+"""What sinks for table formats share: files of an epoch, which of them replace others, types, and rows.
 
 May import `files`, `formats`, `partitioning` and `staged`, and no table format.
 """

@@ -91,7 +91,7 @@ def give_orders(folder: Path, number: int, *orders: tuple[str, str, float]) -> N
 @pytest.mark.usefixtures("spark")
 def test_the_program_of_the_page_runs_again_and_again(tmp_path: Path) -> None:
     page = PAGE.read_text().replace("/data/", f"{tmp_path}/")
-    write, read, keep, look = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    write, read, _, keep, look = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     orders = [("ada", "DE", 9.5), ("bob", "FR", 1.0), ("ada", "DE", 2.0)]
     for number, count in enumerate((2, 3)):
         give_orders(tmp_path / "in", number, *orders[number * 2 : count])

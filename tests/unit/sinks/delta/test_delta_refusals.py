@@ -184,7 +184,6 @@ def test_features_that_are_listed_and_not_used_are_accepted(folder: DeltaFolder)
     [
         ({"commit_attempts_max": 0}, "a commit must be tried once"),
         ({"roll": Roll(past_watermark="1 minute")}, "are not rolled by watermark"),
-        ({"roll": Roll(visible="1 second")}, "does not show the rows of open files"),
         ({"compression": "best"}, "compression"),
     ],
 )

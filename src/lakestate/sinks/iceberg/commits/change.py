@@ -22,8 +22,9 @@ from pyiceberg.utils.properties import property_as_bool
 
 from lakestate.sinks.files.pre_commit import FilePreCommit
 from lakestate.sinks.iceberg.commits.data_files import data_file
-from lakestate.sinks.iceberg.commits.replacement import FilePlan, has_partitions_by_double
+from lakestate.sinks.iceberg.commits.replacement import has_partitions_by_double
 from lakestate.sinks.iceberg.commits.snapshots import AppendSnapshot, MergedAppendSnapshot, ReplaceSnapshot
+from lakestate.sinks.table_format.replacement import FilePlan
 
 
 class TableChange:

@@ -6,7 +6,6 @@ the table as it was read, so no matter what happened in between, an epoch cannot
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -32,8 +31,6 @@ from lakestate.sinks.table_format.epoch_files import CommitStatus
 if TYPE_CHECKING:
     from lakestate.sinks.iceberg.maintenance.settings import Maintenance
     from lakestate.sinks.iceberg.sink import IcebergSink
-
-_log = logging.getLogger("lakestate.files")
 
 
 class IcebergCommitter:
@@ -89,10 +86,7 @@ class IcebergCommitter:
         for file in batch.files:
             facts.check_is_table_of(file.format, file.path)
         plan = plan_files(table, facts.location, batch)
-        for path, reason in plan.left_out.items():
-            _log.warning(
-                "the rows of %s stay in the files that show them: %s. It is not in the table", path, reason
-            )
+        plan.warn_of_left_out()
         return TableChange(table, plan, facts.location, batch.properties(), batch.summary())
 
     def _is_committed(self, table: Table, batch: IcebergEpoch) -> bool:

@@ -1,69 +1,42 @@
-"""Which finished files can take the place of the small files that show their rows.
-
-A small file is in the table until then, and everybody may touch it: compact it, delete rows of it. Then the
-large file would bring rows back, or add them twice. It is left out: all of its rows are, or were, visible.
-"""
+"""What an epoch does with its files in a table as it is: which small ones are still there as they were."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DoubleType
 
-from lakestate.errors import CorruptionError
 from lakestate.sinks.files.names import epoch_begun
 from lakestate.sinks.files.pre_commit import FilePreCommit
 from lakestate.sinks.iceberg.commits.progress import EPOCH, SINK, IcebergEpoch
-
-
-@dataclass(frozen=True, slots=True)
-class FilePlan:
-    """What an epoch's commit does with its files."""
-
-    appended: tuple[FilePreCommit, ...] = ()
-    replacing: tuple[FilePreCommit, ...] = ()
-    """Each takes the place of the small files that it names."""
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """The paths of files whose rows stay in other files, and why."""
+from lakestate.sinks.table_format.replacement import FilePlan, SmallFiles
 
 
 def plan_files(table: Table, location: str, batch: IcebergEpoch) -> FilePlan:
     """What to do with the files of an epoch, in the table as it is."""
-    appended = tuple(file for file in batch.files if not file.replaces)
-    large = [file for file in batch.files if file.replaces]
-    if not large:
-        return FilePlan(appended)
     if has_partitions_by_double(table):
-        return FilePlan(appended, (), {file.path: "the table has partitions by a double" for file in large})
-    new_rows = {file.path: file.statistics.row_count for file in appended}
-    paths = {path for file in large for path in file.replaces if path not in new_rows}
-    shown = _SmallFiles.of(table, location, paths, batch.fingerprint, new_rows)
-    reasons = {file.path: shown.reason_to_stay(file) for file in large}
-    return FilePlan(
-        appended,
-        tuple(file for file in large if reasons[file.path] is None),
-        {path: reason for path, reason in reasons.items() if reason is not None},
+        appended = tuple(file for file in batch.files if not file.replaces)
+        large = (file.path for file in batch.files if file.replaces)
+        return FilePlan(appended, (), dict.fromkeys(large, "the table has partitions by a double"))
+    return FilePlan.of(
+        batch.files, lambda paths: _IcebergSmallFiles.of(table, location, paths, batch.fingerprint)
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _SmallFiles:
-    """The small files that a table holds."""
+class _IcebergSmallFiles(SmallFiles):
+    """Deletes may be in files of their own, which are newer than the small files."""
 
-    rows: Mapping[str, int]
-    """Of each one that is in the table, or that this commit adds."""
     sequence_numbers: Mapping[str, int]
     last_delete: int | None
     """The sequence number of the newest manifest with deletes; None if the table has none."""
 
     @classmethod
-    def of(
-        cls, table: Table, location: str, paths: set[str], fingerprint: str, new_rows: Mapping[str, int]
-    ) -> _SmallFiles:
+    def of(cls, table: Table, location: str, paths: set[str], fingerprint: str) -> _IcebergSmallFiles:
         """Look for them in the current snapshot."""
         snapshot = table.current_snapshot()
         manifests = [] if snapshot is None else snapshot.manifests(table.io)
@@ -84,26 +57,13 @@ class _SmallFiles:
         known = {entry.data_file.file_path.removeprefix(f"{location}/"): entry for entry in found}
         rows = {path: entry.data_file.record_count for path, entry in known.items()}
         numbers = {path: entry.sequence_number or 0 for path, entry in known.items()}
-        return cls({**rows, **new_rows}, numbers, max(deletes, default=None))
+        return cls(rows, numbers, max(deletes, default=None))
 
-    def reason_to_stay(self, file: FilePreCommit) -> str | None:
-        """Why the file cannot take their place; None if it can."""
-        missing = [path for path in file.replaces if path not in self.rows]
-        if missing:
-            return f"{missing[0]} is no longer in the table"
+    def reason_touched(self, file: FilePreCommit) -> str | None:
+        """Deletes that are newer than the oldest of its small files."""
         numbers = [self.sequence_numbers[path] for path in file.replaces if path in self.sequence_numbers]
-        if self.last_delete is not None and numbers and self.last_delete >= min(numbers):
-            return "rows of the table have been deleted since"
-        rows, expected = sum(self.rows[path] for path in file.replaces), file.statistics.row_count
-        if rows < expected:
-            raise CorruptionError(
-                "small files in the table hold fewer rows than the file that is to take their place",
-                object_name=file.path,
-                found=f"{rows} rows in {len(file.replaces)} files",
-                expected=f"{expected} rows",
-            )
-        # After going back to an earlier epoch, a small file may hold rows of epochs that were given up.
-        return None if rows == expected else f"they hold {rows:,} rows, and it holds {expected:,}"
+        is_newer = self.last_delete is not None and numbers and self.last_delete >= min(numbers)
+        return "rows of the table have been deleted since" if is_newer else None
 
 
 def has_partitions_by_double(table: Table) -> bool:
