@@ -1,23 +1,12 @@
-"""Global keyed tables: a large checkpoint, and small epochs on a large state.
-
-One million inserts and their checkpoint against the same work by hand: encode the same pairs with msgspec,
-write the same Parquet, upload; once from two lists, and once from a dict that is filled first, as one
-large dict must be. Then epochs of one row, each opened from the host's run cache as by another process, on
-states of different sizes; and the epochs of 64 subtasks that all write.
-
-Contenders run in turns in the same run, because the machine's speed varies; the ratios are the medians
-of the turns.
-"""
+"""Global keyed tables: a large checkpoint, and small epochs on a large state."""
 
 from __future__ import annotations
 
 import gc
-import statistics
 import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -25,6 +14,8 @@ import pyarrow as pa
 import xxhash
 
 import lakestate as ls
+from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_most
+from benchmarks.core.run import alternate
 from lakestate.ambient import SystemAmbient
 from lakestate.coordinator.compact import CompactedOperator
 from lakestate.job.objects import JobObjects
@@ -38,13 +29,80 @@ from lakestate.tables.manager import SubtaskCheckpoint, TableManager
 from lakestate.tables.runs.parquet import encode_run
 
 ROWS = 1_000_000
-TURNS = 5
 LIMIT = 1.5
 SIZES = (1_000, 200_000, 1_000_000)
 SMALL_EPOCHS = 40
 WARM_UP = 5
 SMALL_LIMIT = 1.2
 SUBTASKS = 64
+OURS, LISTS, DICT = "Lakestate", "by hand from lists", "by hand from a dict"
+ENTRIES, VALUES = "entries in state", "values"
+
+BENCHMARK = Benchmark(
+    name="global_keyed",
+    title="Global keyed tables",
+    text=(
+        "Processor times without Spark. One million inserts and their checkpoint, against the same work by "
+        "hand: encode the same pairs with msgspec, write the same Parquet, upload; once from two lists, and "
+        "once from a dict that is filled first, as one large dict must be. Then epochs of one row, each "
+        "opened from the host's run cache as by another process."
+    ),
+    contenders=(
+        Contender(OURS, "all defaults; compaction after each small epoch, which does not count"),
+        Contender(LISTS, "msgspec, the same Parquet encoding, a store in memory"),
+        Contender(DICT, "the same, from a dict that is filled row by row"),
+    ),
+    questions=(
+        Question(
+            "inserts",
+            "Processor time of inserts and a checkpoint",
+            "ms",
+            aims=(
+                at_most(
+                    LIMIT,
+                    "inserts of numbers and a checkpoint, against by hand from lists",
+                    Point(OURS, {VALUES: "numbers"}),
+                    Point(LISTS, {VALUES: "numbers"}),
+                    why="a view looks each key up before it inserts it, one call for each row.",
+                ),
+                at_most(
+                    LIMIT,
+                    "the same with structs",
+                    Point(OURS, {VALUES: "structs"}),
+                    Point(LISTS, {VALUES: "structs"}),
+                    why="each struct is decoded once to check its type.",
+                ),
+            ),
+        ),
+        Question(
+            "epoch",
+            "Processor time of an epoch of one row, by entries in state",
+            "ms",
+            axis=ENTRIES,
+            aims=(
+                at_most(
+                    SMALL_LIMIT,
+                    "an epoch of one row with 1M entries in state, against 1,000",
+                    Point(OURS, {ENTRIES: 1_000_000}),
+                    Point(OURS, {ENTRIES: 1_000}),
+                    why="a larger layer is mapped and searched.",
+                ),
+            ),
+        ),
+        Question(
+            "files",
+            "Processor time to open the table in one of 64 subtasks and read an entry, by files",
+            "ms",
+            axis="files",
+            text=(
+                "64 subtasks write one row each into 200,000 entries, without compaction, so that the "
+                "number of files grows. The first subtask of a host merges the files of the last epoch "
+                "for the others and is not shown."
+            ),
+        ),
+    ),
+    seconds=(20, 90),
+)
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -86,28 +144,32 @@ def by_hand(keys: list[Any], values: list[Any]) -> None:
     context().objects.store.put("by-hand.parquet", memoryview(data).cast("B"))
 
 
-def measure_seconds(work: Callable[[], None]) -> tuple[float, float]:
-    """Wall-clock seconds and processor seconds: the latter are more reliable on a shared machine."""
+def processor_ms(work: Callable[[], None]) -> float:
+    """Processor time: other work on the machine affects it less."""
     gc.collect()
-    clock, processor = time.perf_counter(), time.process_time()
+    started = time.process_time()
     work()
-    return time.perf_counter() - clock, time.process_time() - processor
+    return (time.process_time() - started) * 1000
 
 
-def measure(name: str, keys: list[Any], values: list[Any], value_type: type) -> None:
-    works: list[Callable[[], None]] = [
-        lambda: with_table(keys, values, value_type),
-        lambda: by_hand(keys, values),
-        lambda: by_hand_from_a_dict(keys, values),
-    ]
-    turns = [[measure_seconds(work) for work in works] for _ in range(TURNS)]
-    print(f"{name}, ratio to by hand from lists (aim: at most {LIMIT}), and from a dict:")
-    for kind, label in enumerate(["clock", "processor"]):
-        seconds = [[contender[kind] for contender in turn] for turn in turns]
-        from_lists = statistics.median(turn[0] / turn[1] for turn in seconds)
-        from_dict = statistics.median(turn[0] / turn[2] for turn in seconds)
-        medians = ", ".join(f"{statistics.median(column):.2f} s" for column in zip(*seconds, strict=True))
-        print(f"  {label:9} {from_lists:.2f} {from_dict:.2f}  ({medians})")
+def measure(run: Run) -> None:
+    rows = run.pick(whole=ROWS, quick=ROWS // 10)
+    keys = [f"user-{number * 7_919 % rows:07d}" for number in range(rows)]
+    measure_inserts(run, "numbers", keys, [number * 31 for number in range(rows)], int)
+    accounts = [Account(number, f"name {number}", number / 7) for number in range(rows)]
+    measure_inserts(run, "structs", keys, accounts, Account)
+    del keys, accounts
+    measure_small_epochs(run)
+    measure_many_subtasks(run)
+
+
+def measure_inserts(run: Run, name: str, keys: list[Any], values: list[Any], value_type: type) -> None:
+    contenders = {
+        OURS: lambda _: [processor_ms(lambda: with_table(keys, values, value_type))],
+        LISTS: lambda _: [processor_ms(lambda: by_hand(keys, values))],
+        DICT: lambda _: [processor_ms(lambda: by_hand_from_a_dict(keys, values))],
+    }
+    run.compare("inserts", contenders, {VALUES: name}, repetitions=run.pick(whole=5, quick=2), warm_up=1)
 
 
 class SmallEpochs:
@@ -161,52 +223,26 @@ class SmallEpochs:
         return sum(len(table.files) for metadata in stored.values() for table in metadata.tables)
 
 
-def measure_small_epochs() -> None:
-    print("epoch of one row, opened from the host's cache, processor time")
-    with TemporaryDirectory() as folder:
-        jobs = {size: SmallEpochs(size, 1, Path(folder) / str(size)) for size in SIZES}
-        turns: dict[int, list[float]] = {size: [] for size in SIZES}
-        for turn in range(SMALL_EPOCHS + WARM_UP):
-            for size, job in jobs.items():
-                seconds = job.run_epoch({})
-                if turn >= WARM_UP:
-                    turns[size].append(seconds)
-                job.compact()
-    for size in SIZES:
-        ratio = statistics.median(
-            one / other for one, other in zip(turns[size], turns[SIZES[0]], strict=True)
-        )
-        shown = statistics.median(turns[size]) * 1000
-        print(f"  {size:9,} entries {shown:6.1f} ms  {ratio:.2f} (aim: at most {SMALL_LIMIT})")
+def measure_small_epochs(run: Run) -> None:
+    """Sizes take turns: they are compared with each other."""
+    sizes, epochs = run.pick(whole=SIZES, quick=SIZES[:2]), run.pick(whole=SMALL_EPOCHS, quick=10)
+    with run.folder() as folder:
+        jobs = {str(size): SmallEpochs(size, 1, folder / str(size)) for size in sizes}
+        for turn, size in alternate([*jobs], epochs + WARM_UP):
+            seconds = jobs[size].run_epoch({})
+            if turn >= WARM_UP:
+                run.record("epoch", OURS, [seconds * 1000], {ENTRIES: int(size)})
+            jobs[size].compact()
 
 
-def measure_many_subtasks() -> None:
+def measure_many_subtasks(run: Run) -> None:
     """Without compaction, so that the number of files grows."""
-    print(f"{SUBTASKS} subtasks that write one row each, on 200,000 entries, processor time of a subtask")
-    with TemporaryDirectory() as folder:
-        job = SmallEpochs(200_000, SUBTASKS, Path(folder))
-        for epochs in (8, 8, 16):
+    with run.folder() as folder:
+        job = SmallEpochs(200_000, SUBTASKS, folder)
+        for epochs in run.pick(whole=(8, 8, 16), quick=(2,)):
+            run.say(f"64 subtasks, {epochs} epochs")
             for _ in range(epochs):
                 job.first_reads = []
                 job.run_epoch({})
-            first, *others = sorted(job.first_reads, reverse=True)
-            print(
-                f"  epoch {job.epoch:2}, {job.count_files():5,} files: open and read one entry "
-                f"{statistics.median(others) * 1000:.1f} ms; {first * 1000:.0f} ms in the first subtask, "
-                "which merges the files of the last epoch"
-            )
-        print(f"  merging all files beside the stream: {job.compact() * 1000:.0f} ms")
-
-
-def main() -> None:
-    keys = [f"user-{number * 7_919 % ROWS:07d}" for number in range(ROWS)]
-    measure("str to int", keys, [number * 31 for number in range(ROWS)], int)
-    accounts = [Account(number, f"name {number}", number / 7) for number in range(ROWS)]
-    measure("str to struct", keys, accounts, Account)
-    del keys, accounts
-    measure_small_epochs()
-    measure_many_subtasks()
-
-
-if __name__ == "__main__":
-    main()
+            others = sorted(job.first_reads)[:-1]
+            run.record("files", OURS, [seconds * 1000 for seconds in others], {"files": job.count_files()})

@@ -7,15 +7,16 @@ Retention, merges and clean-up are in the average.
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import lakestate as ls
+from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_most
 from lakestate.testing.chained_job import ChainedJob
 from lakestate.testing.counting import RequestCount, count_requests
 
@@ -28,6 +29,59 @@ EPOCHS_PER_MONTH = 30 * 24 * 3600 // 10
 WRITE_PRICE, READ_PRICE = 0.005 / 1000, 0.0004 / 1000
 """Dollars for a request to S3 Standard: writes and listings, and reads. Deletions cost nothing."""
 CONSTANT_MAX = 15
+COUNTS = ("writes", "reads", "lists", "deletes")
+
+
+def _writes_max(parallelism: int) -> float:
+    """Each changed table is a write, and so is the metadata of each changed subtask."""
+    return 2 * 2 * parallelism + parallelism / 4 + CONSTANT_MAX
+
+
+def _reads_max(parallelism: int) -> float:
+    """To verify metadata, and to merge the files of the replicated table."""
+    return 2 * parallelism + parallelism / 4 + CONSTANT_MAX
+
+
+BENCHMARK = Benchmark(
+    name="requests",
+    title="Requests to the object store",
+    text=(
+        "An operator with a keyed and a replicated table, and a sink. Every subtask of both changes "
+        "something in every epoch, and every fourth subtask writes to the replicated table. Retention, "
+        "merges and clean-up are in the average of 12 epochs."
+    ),
+    contenders=(
+        *(Contender(name, f"{name} of an epoch, all defaults") for name in COUNTS),
+        Contender("Lakestate", "all defaults"),
+    ),
+    questions=(
+        Question(
+            "requests",
+            "Requests of an epoch, by subtasks",
+            "requests",
+            axis="subtasks",
+            aims=tuple(
+                at_most(
+                    bound(parallelism),
+                    f"{name} with {parallelism} subtasks",
+                    Point(name, {"subtasks": parallelism}),
+                    in_readme=False,
+                )
+                for parallelism in SUBTASKS
+                for name, bound in (("writes", _writes_max), ("reads", _reads_max))
+            ),
+        ),
+        Question("bytes", "Bytes that an epoch writes, by subtasks", "bytes", axis="subtasks"),
+        Question(
+            "price",
+            "Dollars a month for requests, by subtasks",
+            "dollars",
+            axis="subtasks",
+            text="One epoch in 10 seconds, at the prices of S3 Standard; deletions cost nothing.",
+        ),
+    ),
+    seconds=(10, 30),
+)
 
 
 class Totals(ls.Operator):
@@ -47,9 +101,21 @@ class Totals(ls.Operator):
         yield rows
 
 
-def measure(parallelism: int, folder: str) -> RequestCount:
+def measure(run: Run) -> None:
+    """Count at each parallelism."""
+    with run.folder() as folder:
+        for parallelism in run.pick(whole=SUBTASKS, quick=SUBTASKS[:2]):
+            run.say(f"{parallelism} subtasks")
+            counted, here = count_epochs(parallelism, folder), {"subtasks": parallelism}
+            for name in COUNTS:
+                run.record("requests", name, [getattr(counted, name) / EPOCHS], here)
+            run.record("bytes", "Lakestate", [counted.bytes_written / EPOCHS], here)
+            run.record("price", "Lakestate", [monthly_price(counted)], here)
+
+
+def count_epochs(parallelism: int, folder: Path) -> RequestCount:
     """The requests of all measured epochs."""
-    backend = ls.ParquetBackend(f"memory://{uuid.uuid4().hex}", cache_dir=f"{folder}/{parallelism}")
+    backend = ls.ParquetBackend(f"memory://{uuid.uuid4().hex}", cache_dir=folder / str(parallelism))
     counting = count_requests(backend)
     sink = ls.ParquetSink(f"memory://{uuid.uuid4().hex}", roll=ls.Roll(bytes="1GB"))
     job = ChainedJob(Totals(), backend, key="k", parallelism=parallelism, sink=sink)
@@ -62,36 +128,7 @@ def measure(parallelism: int, folder: str) -> RequestCount:
     return counting.take()
 
 
-COLUMNS = ("subtasks", "writes", "bound", "reads", "bound", "lists", "deletes", "requests", "kB", "$/month")
-
-
-def costs(parallelism: int, counted: RequestCount) -> list[float]:
-    """An epoch's requests beside their bounds, and what those of a month cost at one epoch in 10 seconds."""
-    writes, reads, lists = (count / EPOCHS for count in (counted.writes, counted.reads, counted.lists))
-    return [
-        writes,
-        # Each changed table is a write, and so is the metadata of each changed subtask.
-        2 * 2 * parallelism + parallelism / 4 + CONSTANT_MAX,
-        reads,
-        # To verify metadata, and to merge the files of the replicated table.
-        2 * parallelism + parallelism / 4 + CONSTANT_MAX,
-        lists,
-        counted.deletes / EPOCHS,
-        counted.total / EPOCHS,
-        counted.bytes_written / EPOCHS / 1000,
-        EPOCHS_PER_MONTH * ((writes + lists) * WRITE_PRICE + reads * READ_PRICE),
-    ]
-
-
-def main() -> None:
-    """Print the table."""
-    print("an operator with a keyed and a replicated table, and a sink; all subtasks of both change")
-    print("".join(f"{name:>10}" for name in COLUMNS))
-    with tempfile.TemporaryDirectory() as folder:
-        for parallelism in SUBTASKS:
-            shown = costs(parallelism, measure(parallelism, folder))
-            print(f"{parallelism:>10}" + "".join(f"{value:>10,.1f}" for value in shown), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def monthly_price(counted: RequestCount) -> float:
+    """What the requests of a month cost at one epoch in 10 seconds."""
+    writes, reads = (counted.writes + counted.lists) / EPOCHS, counted.reads / EPOCHS
+    return EPOCHS_PER_MONTH * (writes * WRITE_PRICE + reads * READ_PRICE)

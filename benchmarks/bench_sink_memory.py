@@ -1,10 +1,4 @@
-"""How much memory an open Parquet file takes: a row group, its encoded form, and the parts in flight.
-
-Rows are written to one file and to four at once, as multipart uploads; each file is several times as large
-as its row group. What another file adds to the peak must not depend on how large the file grows.
-
-    python -m benchmarks sink_memory
-"""
+"""How much memory an open Parquet file takes: a row group, its encoded form, and the parts in flight."""
 
 from __future__ import annotations
 
@@ -18,6 +12,8 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
+from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_most
+from lakestate.sinks.files.destination import FileEncoding
 from lakestate.sinks.files.uploads import UploadDestinations
 from lakestate.sinks.formats.parquet.sink import ParquetSink
 from lakestate.storage import open_store
@@ -29,18 +25,48 @@ FILES = 4
 SAMPLE_S = 0.002
 
 
-def main() -> None:
-    # A row group as rows and as encoded bytes, which are fewer, and one part per thread.
-    bound = 2 * ROW_GROUP_BYTES + THREADS * PART_BYTES
-    for row_groups in (3, 9):
-        one, several = peak_bytes(1, row_groups), peak_bytes(FILES, row_groups)
-        each = (several - one) / (FILES - 1)
-        verdict = "within" if each <= bound else "MISSED"
-        print(
-            f"{row_groups} row groups of {ROW_GROUP_BYTES >> 20} MiB a file: peak with 1 file "
-            f"{one / 2**20:.0f} MiB, with {FILES} files {several / 2**20:.0f} MiB; "
-            f"{each / 2**20:.0f} MiB for each further file (at most {bound >> 20}: {verdict})"
-        )
+# A row group as rows and as encoded bytes, which are fewer, and one part per thread.
+BOUND = 2 * ROW_GROUP_BYTES + THREADS * PART_BYTES
+OURS, SIZE = "Lakestate", "row groups in a file"
+
+BENCHMARK = Benchmark(
+    name="sink_memory",
+    title="Memory of open files",
+    text=(
+        "Rows are written to one Parquet file and to four at once, as multipart uploads of 8 MiB parts by 4 "
+        "threads, with row groups of 32 MiB. What another open file adds to the peak must not depend on how "
+        "large the file grows."
+    ),
+    contenders=(Contender(OURS, "row groups of 32 MiB without compression, parts of 8 MiB"),),
+    questions=(
+        Question(
+            "memory",
+            "Peak memory of each further open file, by its size",
+            "bytes",
+            axis=SIZE,
+            aims=tuple(
+                at_most(
+                    BOUND,
+                    f"a further file of {groups} row groups",
+                    Point(OURS, {SIZE: groups}),
+                    in_readme=False,
+                )
+                for groups in (3, 9)
+            ),
+        ),
+    ),
+    seconds=(15, 40),
+)
+
+
+def measure(run: Run) -> None:
+    for groups in run.pick(whole=(3, 9), quick=(3,)):
+
+        def further(number: int, groups: int = groups) -> list[float]:
+            one, several = peak_bytes(1, groups), peak_bytes(FILES, groups)
+            return [max(0, several - one) / (FILES - 1)]
+
+        run.compare("memory", {OURS: further}, {SIZE: groups}, repetitions=run.pick(whole=3, quick=1))
 
 
 def peak_bytes(files: int, row_groups: int) -> int:
@@ -54,19 +80,16 @@ def _measure_growth(files: int, row_groups: int) -> int:
     rows = pa.record_batch({"id": np.arange(1 << 17), "amount": random.random(1 << 17)})
     with tempfile.TemporaryDirectory() as folder:
         sink = ParquetSink(f"file://{folder}", row_group_bytes=ROW_GROUP_BYTES, compression="none")
-        uploads = UploadDestinations(open_store(sink.url), PART_BYTES, THREADS, "attempt")
-        opened = [
-            (sink.file_format.open_writer(rows.schema, None), uploads.begin(f"{number}.parquet"))
-            for number in range(files)
-        ]
+        uploads = UploadDestinations(open_store(sink.url), PART_BYTES, THREADS)
+        encoding = FileEncoding(sink.file_format, rows.schema)
+        opened = [uploads.begin(f"{number}.parquet", encoding) for number in range(files)]
         with _Peak() as peak:
             for _ in range(row_groups * ROW_GROUP_BYTES // rows.nbytes):
-                for writer, destination in opened:
+                for writer in opened:
                     # A copy of the rows, because Spark delivers new ones for every batch.
-                    writer.add_batch_data(pa.RecordBatch.from_arrays(_copy_columns(rows), schema=rows.schema))
-                    destination.accept(writer)
-            for _, destination in opened:
-                destination.checkpoint()
+                    writer.write_batch(pa.RecordBatch.from_arrays(_copy_columns(rows), schema=rows.schema))
+            for writer in opened:
+                writer.checkpoint()
         uploads.close()
     return peak.grown_bytes
 
@@ -97,7 +120,3 @@ class _Peak:
     def _watch(self) -> None:
         while not self._done.wait(SAMPLE_S):
             self._most = max(self._most, self._process.memory_info().rss)
-
-
-if __name__ == "__main__":
-    main()
