@@ -19,6 +19,14 @@ class Millis(int):
     """A duration in milliseconds."""
 
 
+class Share(float):
+    """A part of a whole, which people see as a bar."""
+
+
+BAR_WIDTH = 30
+"""The characters of a bar for the whole."""
+
+
 def moment_of_ms(milliseconds: int | None) -> dt.datetime | None:
     """A time in milliseconds since 1970, or None if there is none."""
     return None if milliseconds is None else moment_of_us(milliseconds * 1000)
@@ -72,6 +80,8 @@ def text_for_people(value: object) -> str:
 
     >>> text_for_people(None), text_for_people(Bytes(2048)), text_for_people(12345), text_for_people(True)
     ('', '2.0 kB', '12,345', 'yes')
+    >>> text_for_people(Share(0.1)), text_for_people(Share(0.001))
+    (' 10.0% ███', '  0.1%')
     >>> text_for_people([Epoch(12345), Epoch(12346)])
     '12345, 12346'
     """
@@ -84,6 +94,8 @@ def text_for_people(value: object) -> str:
             return size_text(value)
         case Millis():
             return duration_text(value)
+        case Share():
+            return f"{value:6.1%} {'█' * round(value * BAR_WIDTH)}".rstrip()
         case Epoch() | Generation():
             # As commands take them.
             return str(value)
@@ -150,7 +162,7 @@ def csv_value(value: object) -> object:
 
 def is_number(value: object) -> bool:
     """Whether a cell stands at the right of its column."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool | Share)
 
 
 def _moment_text(moment: dt.datetime, separator: str) -> str:

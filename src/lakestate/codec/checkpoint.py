@@ -27,6 +27,7 @@ from lakestate.protocol.metadata import (
     Manifest,
     NamedBytes,
     OperatorEntry,
+    PartDuration,
     SinkPreCommit,
     SourceOffsets,
     StateSummary,
@@ -63,6 +64,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         state_id=manifest.state_id,
         went_back=_went_back_message(manifest.went_back),
         forked_from=_forked_from_message(manifest.forked_from),
+        parent_parts=[_part_message(part) for part in manifest.parent_parts],
     )
     return serialise(with_unknown_fields(message, manifest.unknown_fields))
 
@@ -136,6 +138,9 @@ def _manifest(message: checkpoint_pb2.Manifest, version: FormatVersion) -> Manif
         state_id=message.state_id,
         went_back=_went_back(message.went_back, unknown) if message.HasField("went_back") else None,
         forked_from=_forked_from(message.forked_from, unknown) if message.HasField("forked_from") else None,
+        parent_parts=tuple(
+            PartDuration(each.part, each.microseconds, unknown(each)) for each in message.parent_parts
+        ),
         format=version,
         unknown_fields=unknown(message),
     )
@@ -156,6 +161,11 @@ def _forked_from_message(value: ForkedFrom | None) -> checkpoint_pb2.ForkedFrom 
     if value is None:
         return None
     message = checkpoint_pb2.ForkedFrom(job_id=value.job_id, epoch=value.epoch, is_muted=value.is_muted)
+    return with_unknown_fields(message, value.unknown_fields)
+
+
+def _part_message(value: PartDuration) -> checkpoint_pb2.PartDuration:
+    message = checkpoint_pb2.PartDuration(part=value.part, microseconds=value.microseconds)
     return with_unknown_fields(message, value.unknown_fields)
 
 

@@ -26,14 +26,8 @@ from lakestate.coordinator.epoch_plan import (
     encode_merges,
 )
 from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch
-from lakestate.coordinator.job_driver import (
-    AlreadyPublished,
-    DriverSettings,
-    EpochFinished,
-    JobDriver,
-    StartAgain,
-    SupersededAttemptError,
-)
+from lakestate.coordinator.epoch_progress import AlreadyPublished, EpochFinished, StartAgain
+from lakestate.coordinator.job_driver import DriverSettings, JobDriver, SupersededAttemptError
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.publish import publish_epoch
 from lakestate.coordinator.recover import RecoveredEpoch, recover_job

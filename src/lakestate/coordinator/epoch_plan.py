@@ -135,6 +135,11 @@ class SubtaskReport:
     file_events: tuple[FileEvent, ...] = ()
     due_us: int | None = None
     """The earliest processing time at which a step of this subtask wants to be called."""
+    parts_ms: Mapping[str, float] = field(default_factory=dict)
+    """Where its time went; see `observability.time_parts`."""
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    """When it ran, by the clock of its host."""
 
     def encode(self) -> bytes:
         """The report as MessagePack."""
@@ -172,6 +177,8 @@ class EpochResult:
     """Files of the engine that grow, as they are after this epoch."""
     rows: Mapping[str, int] = field(default_factory=dict)
     late_rows: Mapping[str, int] = field(default_factory=dict)
+    parts_ms: Mapping[str, float] = field(default_factory=dict)
+    """Where the time of the run went, if it was measured."""
 
     @property
     def file_events(self) -> list[FileEvent]:

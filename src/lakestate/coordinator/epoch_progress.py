@@ -1,15 +1,39 @@
-"""The progress of a finished epoch, from its manifest and what its subtasks reported."""
+"""What comes of an epoch: its outcome, and its progress, from its manifest and what its subtasks reported."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from lakestate.coordinator.epoch_plan import EpochResult, SubtaskReport
 from lakestate.coordinator.job_clock import NOTICED_MS
 from lakestate.observability.file_events import FILE_EVENTS_KEPT, FileEvent, sum_by_sink
 from lakestate.observability.progress import EpochProgress, StepMetrics
-from lakestate.protocol.metadata import Manifest
+from lakestate.observability.time_parts import BUILD, COMMIT, PUBLISH
+from lakestate.protocol.metadata import Manifest, PartDuration
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFinished:
+    """The epoch is published and committed."""
+
+    progress: EpochProgress
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyPublished:
+    """The epoch was published earlier. Nothing was run; its commit is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartAgain:
+    """Another driver has published this epoch: start again from its manifest, offsets included."""
+
+    manifest: Manifest
+
+
+EpochOutcome = EpochFinished | AlreadyPublished | StartAgain
 
 
 class StopWatch:
@@ -60,7 +84,22 @@ def summarise_epoch(
         upkeep_failures=dict(upkeep_failures),
         outputs=sum_by_sink(file_events),
         file_events=tuple(file_events[:FILE_EVENTS_KEPT]),
+        parts_ms=_parts(result.parts_ms, durations_ms),
     )
+
+
+def stored_parts(parts_ms: Mapping[str, float]) -> tuple[PartDuration, ...]:
+    """Where the time of an epoch went, as the manifest of the next one keeps it."""
+    return tuple(PartDuration(name, round(ms * 1000)) for name, ms in parts_ms.items())
+
+
+def _parts(run_ms: Mapping[str, float], durations_ms: Mapping[str, float]) -> dict[str, float]:
+    """The parts of the run, if they were measured, and of what the driver did after it."""
+    if not run_ms:
+        return {}
+    own_ms = max(durations_ms["run"] - sum(run_ms.values()), 0.0)
+    after = {part: durations_ms[part] for part in (PUBLISH, COMMIT)}
+    return {**run_ms, BUILD: run_ms.get(BUILD, 0.0) + own_ms, **after}
 
 
 def _noticeable_ms(ahead_ms: int) -> int:

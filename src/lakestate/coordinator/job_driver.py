@@ -20,7 +20,15 @@ from lakestate.coordinator.complete_epoch import operator_entries, pre_commits_o
 from lakestate.coordinator.engine.logs import read_logs, store_logs
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult
 from lakestate.coordinator.epoch_planner import EpochPlanner, next_epoch, time_watched
-from lakestate.coordinator.epoch_progress import StopWatch, summarise_epoch
+from lakestate.coordinator.epoch_progress import (
+    AlreadyPublished,
+    EpochFinished,
+    EpochOutcome,
+    StartAgain,
+    StopWatch,
+    stored_parts,
+    summarise_epoch,
+)
 from lakestate.coordinator.job_clock import CLOCK_TOLERANCE_MS, JobClock
 from lakestate.coordinator.newest_metadata import NewestMetadata
 from lakestate.coordinator.parquet_backend import ParquetBackend
@@ -36,7 +44,6 @@ from lakestate.errors import (
     StorageUnavailableError,
 )
 from lakestate.observability.file_events import FileEvent, TellFileEvents, log_file_events
-from lakestate.observability.progress import EpochProgress
 from lakestate.protocol.compaction import CompactionPolicy
 from lakestate.protocol.metadata import CompletionStatus, Manifest, NamedBytes, OperatorEntry
 from lakestate.protocol.paths import EPOCH_RECORDS
@@ -56,28 +63,6 @@ _log = logging.getLogger("lakestate.epochs")
 
 class SupersededAttemptError(ConflictError):
     """The engine ran a completed attempt again, so the epoch would mix two attempts."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpochFinished:
-    """The epoch is published and committed."""
-
-    progress: EpochProgress
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyPublished:
-    """The epoch was published earlier. Nothing was run; its commit is complete."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartAgain:
-    """Another driver has published this epoch: start again from its manifest, offsets included."""
-
-    manifest: Manifest
-
-
-EpochOutcome = EpochFinished | AlreadyPublished | StartAgain
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +132,8 @@ class JobDriver:
         self._upkeep: Upkeep | None = None
         self.parent: Manifest | None = None
         """The newest published epoch, which the next one restores from."""
+        self.parent_parts_ms: dict[str, float] = {}
+        """Where the time of the newest epoch went, if this driver ran it and it was measured."""
 
     @property
     def job_id(self) -> str:
@@ -285,6 +272,7 @@ class JobDriver:
         failures = self._upkeep.take_failures()
         told, self._told = self._told, []
         progress = summarise_epoch(manifest, result, clock.laps(), self._ambient.now_ms(), failures, told)
+        self.parent_parts_ms = dict(progress.parts_ms)
         _log.info("%s", progress)
         return EpochFinished(progress)
 
@@ -349,6 +337,7 @@ class JobDriver:
             state_id=self.claim.state_id,
             went_back=None if self.parent is None else self.parent.went_back,
             forked_from=None if self.parent is None else self.parent.forked_as(is_muted=self._is_muted),
+            parent_parts=stored_parts(self.parent_parts_ms),
         )
 
     def _publish(self, manifest: Manifest) -> CommitPermit | None:

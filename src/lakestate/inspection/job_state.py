@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from lakestate.errors import InvalidInputError, NotFoundError
+from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError, NotFoundError
 from lakestate.inspection.changes.history import TableHistory
 from lakestate.inspection.epoch_info import EpochInfo, list_epochs, open_epochs
 from lakestate.inspection.epoch_state import EpochState
 from lakestate.inspection.job_names import job_not_found, nearest_hint
 from lakestate.inspection.listing import Listing, time_of_ms
+from lakestate.inspection.profile import EpochProfile, average_profile
 from lakestate.job.known_objects import KnownObjects
 from lakestate.job.named_epochs import NEWEST
 from lakestate.job.objects import JobObjects
@@ -62,6 +63,22 @@ class JobState:
         `newest`, digits, the name of a tag, or a time as ISO 8601 writes it.
         """
         return EpochState(self._backend, self._objects, self._manifest(which))
+
+    def profile(self, epochs: int = 20) -> EpochProfile:
+        """Where the time of the newest epochs went: in Spark, in Lakestate, in your code. An average.
+
+        A damaged epoch is left out.
+        """
+        newest = self.open_epochs()[-epochs:] if epochs > 0 else []
+        return average_profile(
+            manifest for manifest in map_in_parallel(self._sound_manifest, newest) if manifest is not None
+        )
+
+    def _sound_manifest(self, epoch: Epoch) -> Manifest | None:
+        try:
+            return open_epoch(self._objects, epoch)[1]
+        except (CorruptionError, IncompatibleStateError, NotFoundError):
+            return None
 
     def table(self, operator: str, table: str | Table) -> TableHistory:
         """A table over all epochs: what changed between two of them, and what a key had in each.

@@ -65,6 +65,8 @@ def _arrow_type(hint: Any) -> pa.DataType:
         return pa.bool_()
     if issubclass(hint, int):
         return pa.int64()
+    if issubclass(hint, float):
+        return pa.float64()
     return pa.timestamp("us", tz="UTC") if issubclass(hint, datetime) else pa.string()
 
 
@@ -99,6 +101,8 @@ def cell_text(name: str, value: object) -> str:
             return str(value) if moment is None else cell_text(name, moment)
         case int():
             return f"{value:,}" if name != "epoch" else str(value)
+        case float():
+            return f"{value:,.3g}"
         case datetime():
             return value.strftime("%Y-%m-%d %H:%M:%S")
         case tuple():
@@ -132,7 +136,7 @@ def _plain(value: object) -> object:
     match value:
         case tuple():
             return [str(item) for item in value]
-        case bool() | None | datetime():
+        case bool() | None | datetime() | float():
             return value
         case int():
             return int(value)

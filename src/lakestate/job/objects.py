@@ -20,6 +20,7 @@ from lakestate.errors import (
     OutcomeUnknownError,
 )
 from lakestate.job.known_objects import KnownObjects
+from lakestate.observability.time_parts import UPLOAD, timed
 from lakestate.protocol.metadata import Manifest, SubtaskEntry, SubtaskMetadata
 from lakestate.protocol.names import require_name
 from lakestate.protocol.paths import (
@@ -84,6 +85,7 @@ class JobObjects:
         """The full URL of an object, as error messages name it."""
         return f"{self.store.url}/{self.store_path(path)}"
 
+    @timed(UPLOAD)
     def create_new(self, name: Callable[[str | None], str], data: Data, attempt: str) -> ObjectRef:
         """Write an object under its plain name, or with the attempt's suffix if that is taken.
 
@@ -123,6 +125,7 @@ class JobObjects:
         except BeyondEndError as cause:
             raise self._size_error(ref, cause.found or "fewer bytes") from cause
 
+    @timed(UPLOAD)
     def put_verified(self, ref: ObjectRef, data: Data) -> None:
         """Write an object under a name that nothing else uses, and check the stored size."""
         written = self.store.put(self.store_path(ref.path), data)

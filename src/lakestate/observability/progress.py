@@ -45,6 +45,8 @@ class EpochProgress:
     """What happened to output files, by sink."""
     file_events: tuple[FileEvent, ...] = ()
     """The same, one by one: at most the first `FILE_EVENTS_KEPT`."""
+    parts_ms: Mapping[str, float] = field(default_factory=dict)
+    """Where the time went, by the parts that `lakestate profile` shows; empty if it was not measured."""
 
     @property
     def rows_total(self) -> int:

@@ -265,6 +265,15 @@ class ForkedFrom:
 
 
 @dataclass(frozen=True, slots=True)
+class PartDuration:
+    """A part of an epoch, and how long it took."""
+
+    part: str
+    microseconds: int
+    unknown_fields: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything about one epoch, in one object."""
 
@@ -288,6 +297,8 @@ class Manifest:
     """The last time that the job went back; carried from epoch to epoch."""
     forked_from: ForkedFrom | None = None
     """Where the state began, if the job is a fork; carried from epoch to epoch."""
+    parent_parts: tuple[PartDuration, ...] = ()
+    """Where the time of the parent epoch went, if its driver still knew."""
     format: FormatVersion = field(default_factory=FormatVersion)
     unknown_fields: bytes = b""
 

@@ -14,6 +14,7 @@ from lakestate.errors import InvalidInputError, LakestateError, OperatorError
 from lakestate.job.objects import JobObjects
 from lakestate.job.state_backend import StateBackend
 from lakestate.observability.file_events import FileEvent
+from lakestate.observability.time_parts import SINK, timed
 from lakestate.protocol.metadata import Manifest, SinkPreCommit
 from lakestate.protocol.publication import CommitPermit
 from lakestate.protocol.values import FIRST_EPOCH
@@ -75,6 +76,7 @@ class RunningSink:
         """Do nothing."""
         return iter(())
 
+    @timed(SINK)
     def process(self, input_name: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Write rows."""
         rows = conform_input(batch, self._schema, f"input of {self._scope.where}")
@@ -107,6 +109,7 @@ class RunningSink:
         """Do nothing: `finish` ends the epoch."""
         return iter(())
 
+    @timed(SINK)
     def finish(self, *, finish_files: bool) -> None:
         """Put what is needed to continue open files into the tables."""
         self._writer.finish(finish_files=finish_files)

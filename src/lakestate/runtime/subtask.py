@@ -16,6 +16,17 @@ from lakestate.coordinator.epoch_plan import Ending, EpochPlan, SubtaskReport
 from lakestate.errors import InvalidInputError
 from lakestate.job.state_backend import StateBackend
 from lakestate.observability.progress import StepMetrics
+from lakestate.observability.time_parts import (
+    INPUT,
+    MERGE,
+    OPERATOR,
+    OUTPUT,
+    RESTORE,
+    PartTimes,
+    each_in,
+    measured,
+    timed,
+)
 from lakestate.protocol.values import TaskInfo
 from lakestate.runtime.coalesce import coalesce_batches
 from lakestate.runtime.initial_state import fill_tables
@@ -61,15 +72,21 @@ class SubtaskRun:
         self._steps: list[RunningStep] = []
         count = len(stage.links)
         self._progress = _Progress([0] * count, [0] * count)
+        self._times = PartTimes(RESTORE)
+        self._started_s = time.time()
 
     def run(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[Exported]:
         """Process rows, each batch with the name of its input, and checkpoint at their end."""
         try:
-            self._restore()
-            started = time.perf_counter()
-            yield from self._process(batches)
-            self._progress.process_ms = _ms_since(started)
-            self._checkpoint()
+            with measured(self._times):
+                self._restore()
+                started = time.perf_counter()
+                for exported in self._process(each_in(INPUT, batches)):
+                    with timed(OUTPUT):
+                        yield exported
+                self._progress.process_ms = _ms_since(started)
+                with timed(MERGE):
+                    self._checkpoint()
         except BaseException:
             for step in self._steps:
                 step.abandon()
@@ -101,6 +118,9 @@ class SubtaskRun:
             checkpoint_ms=sum(progress.checkpoint_ms),
             file_events=tuple(event for step in self._steps for event in step.file_events),
             due_us=min((step.due_us for step in self._steps if step.due_us is not None), default=None),
+            parts_ms=self._times.milliseconds(),
+            started_s=self._started_s,
+            ended_s=time.time(),
         )
 
     def _restore(self) -> None:
@@ -171,7 +191,7 @@ class SubtaskRun:
 
     def _emit(self, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Exported]:
         """Pass the rows of a step to its children and, if it is exported, out of the stage."""
-        for batch in batches:
+        for batch in each_in(OPERATOR, batches):
             self._progress.rows_out[number] += batch.num_rows
             if self._stage.links[number].exported:
                 yield number, batch

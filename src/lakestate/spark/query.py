@@ -37,7 +37,7 @@ from lakestate.spark.stopping import (
     wait_interruptibly,
 )
 from lakestate.spark.tasks.task_errors import error_from_spark
-from lakestate.spark.triggers import ends_by_itself, quiet_s
+from lakestate.spark.triggers import ends_by_itself, quiet_s, time_beside_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -299,7 +299,7 @@ class PipelineQuery:
                 # While the batch waited for an epoch without rows, this was decided.
                 raise EpochNotFinishedError("the pipeline is stopping")
             try:
-                self._epochs.run_batch(batch, batch_id)
+                self._epochs.run_batch(batch, batch_id, self._trigger_ms(batch_id - 1))
             except BaseException as failure:  # noqa: BLE001
                 self._failure = self._work.reason or failure
                 epoch = self._epochs.numbers.epoch_of(batch_id)
@@ -307,6 +307,12 @@ class PipelineQuery:
             self._silence.note_epoch()
             if self._epochs.must_start_again:
                 raise EpochNotFinishedError("another driver published this epoch; restarting from it")
+
+    def _trigger_ms(self, batch_id: int) -> float | None:
+        """What Spark needed for a batch beside the epoch, if it is the newest that has ended."""
+        # The first batch may come before `_launch` returns.
+        query = getattr(self, "_spark_query", None)
+        return None if query is None else time_beside_batch(query, batch_id)
 
     def _is_over(self) -> bool:
         """Whether Spark's query runs no further epoch. Asked under the lock."""

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from lakestate.coordinator.engine.batches import BatchNumbers
 from lakestate.coordinator.engine.due_epochs import DueEpochs
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult
-from lakestate.coordinator.job_driver import AlreadyPublished, EpochFinished, JobDriver, StartAgain
+from lakestate.coordinator.epoch_progress import AlreadyPublished, EpochFinished, StartAgain
+from lakestate.coordinator.job_driver import JobDriver
 from lakestate.observability.listeners import Listener, tell_epoch
 from lakestate.observability.progress import EpochProgress
+from lakestate.observability.time_parts import TRIGGER
 from lakestate.protocol.values import Epoch
 from lakestate.spark.checkpoint.offsets import out_of_step_error
 from lakestate.spark.execution.compile import CompiledPipeline
@@ -72,8 +74,10 @@ class QueryEpochs:
         self.must_start_again = False
         self._is_prepared = False
 
-    def run_batch(self, frame: DataFrame, batch_id: int) -> None:
-        """Run the epoch of a batch."""
+    def run_batch(self, frame: DataFrame, batch_id: int, trigger_ms: float | None = None) -> None:
+        """Run the epoch of a batch. `trigger_ms` is what the batch before it took beside its epoch."""
+        if trigger_ms is not None and self._driver.parent_parts_ms:
+            self._driver.parent_parts_ms[TRIGGER] = trigger_ms
         self._prepare(frame.sparkSession)
         self._run(SparkBatch(frame, batch_id), self.numbers.epoch_of(batch_id), Ending.CONTINUE)
 

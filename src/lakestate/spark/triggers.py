@@ -1,13 +1,19 @@
-"""Triggers: when Spark begins a batch, as `Pipeline.start` takes them."""
+"""Triggers: when Spark begins a batch, as `Pipeline.start` takes them, and what it spends around one."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
 
 from lakestate.config import duration_us
 from lakestate.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _TRIGGERS = ("processingTime", "availableNow", "once")
 
@@ -46,3 +52,20 @@ def quiet_s(trigger: Mapping[str, Any], idle_us: int | None) -> float | None:
     with suppress(InvalidInputError):
         interval_us = duration_us(str(trigger.get("processingTime", "")).strip().removeprefix("interval "))
     return max(idle_us, interval_us) / 1_000_000
+
+
+def time_beside_batch(query: StreamingQuery, batch_id: int) -> float | None:
+    """The milliseconds that Spark needed around a batch, if it is the newest that has ended.
+
+    It looks for offsets, writes its logs and plans; what it waited for the trigger does not count.
+    """
+    progress = None
+    # No job ends because it could not be measured.
+    with suppress(Py4JError):
+        # The progress of pyspark makes a Python object of every field: these are two calls.
+        newest = query._jsq.lastProgress()
+        progress = None if newest is None else json.loads(newest.json())
+    if progress is None or progress["batchId"] != batch_id:
+        return None
+    spent = progress["durationMs"]
+    return float(spent.get("triggerExecution", 0) - spent.get("addBatch", 0))

@@ -26,7 +26,7 @@ from lakestate.tables.hashing.routing import routing_keys
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.ownership import check_written_keys
 from lakestate.tables.runs.parquet import decode_run, encode_run
-from lakestate.tables.writers import writers
+from lakestate.tables.writers import submit_write
 
 STREAM_BYTES = 8 << 20
 """A large object is read in pieces of this size to take its checksum."""
@@ -131,7 +131,7 @@ class DataFileCheckpointer:
     def insert_data(self, rows: pa.Table) -> None:
         """Start storing rows. Nothing is stored for no rows."""
         if rows.num_rows:
-            write = writers().submit(write_data_file, rows, self._config, self._context, self._epoch)
+            write = submit_write(write_data_file, rows, self._config, self._context, self._epoch)
             self._writes.append(write)
 
     def finish(self) -> FinishedTable:

@@ -10,6 +10,7 @@ from lakestate.codec import encode_subtask
 from lakestate.errors import ConflictError, InvalidInputError, NotFoundError
 from lakestate.job.objects import JobObjects
 from lakestate.job.state_backend import StateBackend
+from lakestate.observability.time_parts import MERGE, timed, waiting
 from lakestate.protocol.metadata import Manifest, StateSummary, SubtaskEntry, SubtaskMetadata
 from lakestate.protocol.paths import parse_object_name
 from lakestate.protocol.values import Epoch, FileRef, ObjectRef, TaskInfo
@@ -282,9 +283,11 @@ class TableManager:
             name: table.epoch_checkpointer(epoch, self._files[name], context)
             for name, table in self._tables.items()
         }
-        for name, view in self._open_views().items():
-            view.checkpoint_into(checkpointers[name])
-        return {name: checkpointer.finish() for name, checkpointer in checkpointers.items()}
+        with timed(MERGE):
+            for name, view in self._open_views().items():
+                view.checkpoint_into(checkpointers[name])
+        with waiting():
+            return {name: checkpointer.finish() for name, checkpointer in checkpointers.items()}
 
     def _metadata(
         self,

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import cache
+from typing import ParamSpec, TypeVar
 
+from lakestate.observability.time_parts import ENCODE, beside
 from lakestate.storage.parallel import InlineExecutor, is_sequential
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 WRITERS_MAX = 4
 
@@ -13,6 +19,11 @@ WRITERS_MAX = 4
 def writers() -> Executor:
     """A pool of threads, or an executor that runs work at once if nothing may run in parallel."""
     return InlineExecutor() if is_sequential() else _threads()
+
+
+def submit_write(write: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    """Begin to encode and upload. The time counts for the subtask that waits for it."""
+    return writers().submit(beside(ENCODE, write), *args, **kwargs)
 
 
 @cache

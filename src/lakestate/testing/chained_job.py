@@ -9,7 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakestate.coordinator.epoch_plan import EpochPlan, EpochResult, SubtaskReport
-from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
+from lakestate.coordinator.epoch_progress import EpochFinished
+from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.coordinator.upkeep import Exporter
 from lakestate.errors import ConflictError

@@ -17,7 +17,8 @@ import pyarrow as pa
 from lakestate.config import require_instance
 from lakestate.coordinator.commit import OperatorCommit, OperatorCommitter
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport
-from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
+from lakestate.coordinator.epoch_progress import EpochFinished
+from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import ConflictError, InvalidInputError
 from lakestate.observability.progress import EpochProgress

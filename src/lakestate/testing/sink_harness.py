@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from lakestate.coordinator.commit import JobCommitter
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport
-from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
+from lakestate.coordinator.epoch_progress import EpochFinished
+from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import ConflictError, InvalidInputError
 from lakestate.job.objects import JobObjects

@@ -340,6 +340,7 @@ class Manifest(_message.Message):
     STATE_ID_FIELD_NUMBER: _builtins.int
     WENT_BACK_FIELD_NUMBER: _builtins.int
     FORKED_FROM_FIELD_NUMBER: _builtins.int
+    PARENT_PARTS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     epoch: _builtins.int
     generation: _builtins.int
@@ -375,6 +376,10 @@ class Manifest(_message.Message):
     def forked_from(self) -> Global___ForkedFrom:
         """Where the state of the job began, if it is a fork; carried from epoch to epoch."""
 
+    @_builtins.property
+    def parent_parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartDuration]:
+        """Where the time of the parent epoch went: its own parts are only known after it was published."""
+
     def __init__(
         self,
         *,
@@ -396,10 +401,11 @@ class Manifest(_message.Message):
         state_id: _builtins.str = ...,
         went_back: Global___WentBack | None = ...,
         forked_from: Global___ForkedFrom | None = ...,
+        parent_parts: _abc.Iterable[Global___PartDuration] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "forked_from", b"forked_from", "format", b"format", "parent", b"parent", "watermark_us", b"watermark_us", "went_back", b"went_back"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "engine_files", b"engine_files", "engine_logs", b"engine_logs", "epoch", b"epoch", "finished_ms", b"finished_ms", "forked_from", b"forked_from", "format", b"format", "generation", b"generation", "job_id", b"job_id", "min_epoch", b"min_epoch", "operators", b"operators", "parent", b"parent", "sinks", b"sinks", "sources", b"sources", "started_ms", b"started_ms", "state_id", b"state_id", "status", b"status", "watermark_us", b"watermark_us", "went_back", b"went_back"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "_watermark_us", b"_watermark_us", "engine_files", b"engine_files", "engine_logs", b"engine_logs", "epoch", b"epoch", "finished_ms", b"finished_ms", "forked_from", b"forked_from", "format", b"format", "generation", b"generation", "job_id", b"job_id", "min_epoch", b"min_epoch", "operators", b"operators", "parent", b"parent", "parent_parts", b"parent_parts", "sinks", b"sinks", "sources", b"sources", "started_ms", b"started_ms", "state_id", b"state_id", "status", b"status", "watermark_us", b"watermark_us", "went_back", b"went_back"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__parent: _TypeAlias = _typing.Literal["parent"]  # noqa: Y015
     _WhichOneofArgType__parent: _TypeAlias = _typing.Literal["_parent", b"_parent"]  # noqa: Y015
@@ -411,6 +417,30 @@ class Manifest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__watermark_us) -> _WhichOneofReturnType__watermark_us | None: ...
 
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+
+@_typing.final
+class PartDuration(_message.Message):
+    """A part of an epoch, and how long it took."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_FIELD_NUMBER: _builtins.int
+    MICROSECONDS_FIELD_NUMBER: _builtins.int
+    part: _builtins.str
+    microseconds: _builtins.int
+    def __init__(
+        self,
+        *,
+        part: _builtins.str = ...,
+        microseconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["microseconds", b"microseconds", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartDuration: _TypeAlias = PartDuration  # noqa: Y015
 
 @_typing.final
 class WentBack(_message.Message):

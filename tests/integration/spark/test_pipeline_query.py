@@ -22,6 +22,17 @@ from tests.support.spark.totals import Totals
 import lakestate as ls
 from lakestate.codec.engine_files import METADATA
 from lakestate.errors import NotFoundError
+from lakestate.observability.time_parts import (
+    BUILD,
+    ENCODE,
+    INPUT,
+    LOOKUP,
+    OPERATOR,
+    SCAN,
+    TRIGGER,
+    UPLOAD,
+    WRITE,
+)
 from lakestate.protocol.metadata import CompletionStatus, NamedBytes
 from lakestate.sinks.files.committer import FileCommitter
 from lakestate.spark import query as query_module
@@ -52,6 +63,19 @@ class TestTriggers:
         run_available(job.pipeline(), drain=True)
         assert (job.manifest().epoch, job.manifest().status) == (3, CompletionStatus.FINAL)
         job.check()
+
+    def test_the_parts_of_an_epoch_are_measured_and_kept_by_the_next_one(self, job: Job) -> None:
+        job.give()
+        query = run_available(job.pipeline())
+        first, second = query.recentProgress[:2]
+        stored = {part.part: part.microseconds / 1000 for part in job.manifest().parent_parts}
+        assert stored.pop(TRIGGER) > 0
+        assert stored == pytest.approx(first.parts_ms, abs=0.01)
+        for progress in (first, second):
+            assert progress.parts_ms.keys() >= {BUILD, SCAN, INPUT, OPERATOR, LOOKUP, WRITE, ENCODE, UPLOAD}
+            # The rest of an epoch is what the driver does after its commit.
+            assert 0.8 * progress.durations_ms["total"] <= sum(progress.parts_ms.values())
+            assert sum(progress.parts_ms.values()) <= 1.01 * progress.durations_ms["total"]
 
     def test_once_makes_one_epoch_of_all_there_is_and_ends(self, job: Job) -> None:
         job.give()

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 import lakestate as ls
 from lakestate.config import StoreConfig
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult
-from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
+from lakestate.coordinator.epoch_progress import EpochFinished
+from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.retention.tags import create_tag, delete_tag
 from lakestate.operators.operator import Operator, state_tables
 from lakestate.protocol.metadata import Manifest, SourceOffsets

@@ -11,7 +11,8 @@ from tests.support.clocks import StandingClock
 
 import lakestate as ls
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport
-from lakestate.coordinator.job_driver import EpochFinished, JobDriver
+from lakestate.coordinator.epoch_progress import EpochFinished
+from lakestate.coordinator.job_driver import JobDriver
 from lakestate.observability.file_events import FileEvent
 from lakestate.observability.progress import EpochProgress
 from lakestate.runtime.sink_step import SinkStep, sink_committer

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkRuntimeError
 
 import lakestate as ls
 from lakestate.coordinator.epoch_plan import Ending
-from lakestate.coordinator.job_driver import EpochFinished, StartAgain
+from lakestate.coordinator.epoch_progress import EpochFinished, StartAgain
 from lakestate.protocol.metadata import CompletionStatus, NamedBytes
 from lakestate.protocol.values import Epoch
 
@@ -66,6 +66,7 @@ class Launched:
         self._failed = False
         self.error: Exception | None = None
         self.id, self.runId = "query", "run"
+        self._jsq = SimpleNamespace(lastProgress=lambda: None)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 

@@ -56,6 +56,7 @@ def with_room_for_a_copy(data: Path) -> None:
 SITUATIONS: dict[str, Callable[[Path], None]] = {
     "first": nothing,
     "A job is stuck": nothing,
+    "A job is slow": nothing,
     "A bad deploy": nothing,
     "Try something on real state": nothing,
     "An object is corrupt": corrupt,

@@ -11,7 +11,7 @@ from tests.unit.coordinator.test_job_driver import Engine, Job, run
 
 import lakestate as ls
 from lakestate.coordinator import publish
-from lakestate.coordinator.job_driver import EpochFinished, StartAgain
+from lakestate.coordinator.epoch_progress import EpochFinished, StartAgain
 from lakestate.coordinator.upkeep import Takeover
 from lakestate.protocol.values import Epoch
 from lakestate.testing.faults import SimulatedCrash

@@ -28,7 +28,7 @@ from tests.support.spark.stand_in import (
 import lakestate as ls
 from lakestate.coordinator.engine.due_epochs import FollowedTime
 from lakestate.coordinator.epoch_plan import Ending
-from lakestate.coordinator.job_driver import AlreadyPublished, EpochFinished
+from lakestate.coordinator.epoch_progress import AlreadyPublished, EpochFinished
 from lakestate.spark import query as query_module
 from lakestate.spark.checkpoint.directory import SparkDirectory
 from lakestate.spark.execution.work import SparkWork

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from lakestate.codec.engine_files import SINK_SCHEMA
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport
-from lakestate.coordinator.job_driver import DriverSettings, EpochFinished, JobDriver
+from lakestate.coordinator.epoch_progress import EpochFinished
+from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
 from lakestate.observability.file_events import FileEvent
 from lakestate.protocol.metadata import Manifest, NamedBytes

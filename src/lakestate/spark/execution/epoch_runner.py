@@ -17,12 +17,14 @@ from pyspark.errors import PySparkException
 from lakestate.coordinator.engine.batches import EngineFiles, engine_files_without_batch
 from lakestate.coordinator.epoch_plan import Ending, EpochPlan, EpochResult, SubtaskReport
 from lakestate.coordinator.job_driver import SupersededAttemptError
+from lakestate.observability.time_parts import BUILD, TASKS
 from lakestate.protocol.metadata import NamedBytes, SourceOffsets
 from lakestate.protocol.watermarks import source_watermark
 from lakestate.spark.checkpoint.offsets import read_engine_files, source_offsets
 from lakestate.spark.execution.combining import Combining
 from lakestate.spark.execution.compile import CompiledPipeline
 from lakestate.spark.execution.frames import EpochFrames, collect_reports
+from lakestate.spark.execution.run_times import RunTimes
 from lakestate.spark.execution.source_paths import SourcePaths
 from lakestate.spark.graph.nodes import SourceNode
 from lakestate.spark.tasks.task_errors import error_from_spark
@@ -51,12 +53,14 @@ class EpochRunner:
 
     def run(self, plan: EpochPlan, batch: SparkBatch | None) -> EpochResult:
         """Run the stages over a batch of Spark's, or over no rows if there is none."""
+        times = RunTimes()
         frames = EpochFrames(
             self._pipeline, plan, None if batch is None else batch.frame, self._combining.combined_first
         )
         try:
-            reports = self._reports(plan, frames)
+            reports = self._reports(plan, frames, times)
             observed = frames.counts()
+            times.lap(TASKS)
         except (PySparkException, Py4JError) as failure:
             raise error_from_spark(failure) from failure
         finally:
@@ -64,6 +68,7 @@ class EpochRunner:
         files = self._engine_files(plan, batch)
         rows = self._rows(reports, observed)
         self._combining.learn(reports, sum(rows.values()))
+        times.lap(BUILD)
         return EpochResult(
             reports=tuple(reports),
             sources=self._sources(plan, files.files, observed),
@@ -73,16 +78,17 @@ class EpochRunner:
             late_rows={
                 name: int(seen["late_rows"]) for name, seen in observed.items() if "late_rows" in seen
             },
+            parts_ms=times.parts_ms,
         )
 
-    def _reports(self, plan: EpochPlan, frames: EpochFrames) -> list[SubtaskReport]:
+    def _reports(self, plan: EpochPlan, frames: EpochFrames, times: RunTimes) -> list[SubtaskReport]:
         match plan.ending:
             case Ending.FINISH_FILES:
                 return self._finish_files(frames)
             case Ending.FILL:
                 return self._fill_tables(frames)
             case _:
-                return self._run_stages(frames)
+                return self._run_stages(frames, times)
 
     def _fill_tables(self, frames: EpochFrames) -> list[SubtaskReport]:
         """Run every stage over its initial state, without calling a transform or an operator."""
@@ -99,16 +105,19 @@ class EpochRunner:
         outputs = [frames.output_of_no_rows(stage) for stage in self._pipeline.stages]
         return [SubtaskReport.decode(data) for output in outputs for data in collect_reports(output)]
 
-    def _run_stages(self, frames: EpochFrames) -> list[SubtaskReport]:
+    def _run_stages(self, frames: EpochFrames, times: RunTimes) -> list[SubtaskReport]:
         reports: list[SubtaskReport] = []
         kept = []
         for stage in self._pipeline.stages:
             output = frames.output(stage)
+            times.lap(BUILD)
             found = collect_reports(output)
             if not found:
                 output = frames.output_of_no_rows(stage)
                 found = collect_reports(output)
-            reports += [SubtaskReport.decode(data) for data in found]
+            of_stage = [SubtaskReport.decode(data) for data in found]
+            times.lap_job(of_stage)
+            reports += of_stage
             if stage.exports:
                 kept.append((stage.stage.name, output, sorted(found)))
         for name, output, found in kept:

@@ -15,7 +15,7 @@ from lakestate.tables.context import TableContext
 from lakestate.tables.contract import FinishedTable
 from lakestate.tables.global_keyed.files import newest_first, write_entries
 from lakestate.tables.global_keyed.layer_cache import keep_entries
-from lakestate.tables.writers import writers
+from lakestate.tables.writers import submit_write
 
 
 class GlobalKeyedCheckpointer:
@@ -41,7 +41,7 @@ class GlobalKeyedCheckpointer:
                 expected="one call: an epoch of a global keyed table is one file",
             )
         if rows.num_rows:
-            self._write = writers().submit(self._store, rows)
+            self._write = submit_write(self._store, rows)
 
     def _store(self, rows: pa.Table) -> FileRef:
         index = self._context.task.subtask_index

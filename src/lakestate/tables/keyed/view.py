@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakestate.observability.time_parts import LOOKUP, WRITE, timed
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch
@@ -67,6 +68,7 @@ class KeyedView(ScannedView):
         """For each key, whether it has a row. Of a large file, only keys are fetched."""
         return self.lookup(keys, ())[0]
 
+    @timed(LOOKUP)
     def lookup(
         self, keys: Rows, columns: Sequence[str] | None = None
     ) -> tuple[pa.BooleanArray, pa.RecordBatch]:
@@ -90,6 +92,7 @@ class KeyedView(ScannedView):
             open_rows = np.delete(rows, hit)
         return found.in_order(order)
 
+    @timed(LOOKUP)
     def get_prefix(self, keys: Rows, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows whose key begins with the given columns, in the order of `keys`.
 
@@ -110,6 +113,7 @@ class KeyedView(ScannedView):
         field = pa.field(QUERY, pa.int64(), nullable=False)
         return table.add_column(0, field, pa.array(asked[sorted_]))
 
+    @timed(WRITE)
     def put(self, rows: Rows) -> None:
         """Write rows. Of several rows with the same key, the last one is kept."""
         layout = self._layout
@@ -117,6 +121,7 @@ class KeyedView(ScannedView):
         values = conform_columns(rows, layout.value_fields, f"put into {layout.config.name}")
         self._write(keys, values, removed=False)
 
+    @timed(WRITE)
     def delete(self, keys: Rows) -> None:
         """Remove keys. A key without a row is ignored."""
         columns = self._key_columns(keys, "delete")

@@ -17,7 +17,7 @@ from lakestate.tables.runs.files import write_run
 from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.run import Run
 from lakestate.tables.runs.run_set import RunSet
-from lakestate.tables.writers import writers
+from lakestate.tables.writers import submit_write
 
 
 class RunCheckpointer:
@@ -63,7 +63,7 @@ class RunCheckpointer:
         """Start storing sorted rows, each key once, newer than all rows given before."""
         if rows.num_rows:
             run = Run(rows, self._layout)
-            self._writes.append((run, writers().submit(write_run, run, self._context, self._epoch)))
+            self._writes.append((run, submit_write(write_run, run, self._context, self._epoch)))
 
     def finish(self) -> FinishedTable:
         """Wait for the uploads. If one failed, its error is raised and the epoch is not stored."""

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from lakestate.errors import LakestateError, StorageUnavailableError
+from lakestate.observability.time_parts import FETCH, timed
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.values import Block, Epoch, FileRef, TimeRange
 from lakestate.storage.cache.run_cache import CachedFile, RunCache
@@ -132,6 +133,7 @@ def store_run_bytes(
     return file
 
 
+@timed(FETCH)
 def open_run(
     file: FileRef,
     layout: RunLayout,

@@ -33,7 +33,7 @@ from lakestate.tables.contract import (
 from lakestate.tables.parquet_metadata import CheckpointParquetMetadata
 from lakestate.tables.runs.parquet import decode_run, encode_run
 from lakestate.tables.staged.pre_commit import StagedObject, StagedRows
-from lakestate.tables.writers import writers
+from lakestate.tables.writers import submit_write
 
 STAGED_ROWS = "staged"
 """The table of a staged sink."""
@@ -141,7 +141,7 @@ class StagedView(View):
         rows, self._batches, self._bytes = pa.Table.from_batches(self._batches), [], 0
         if len(self._writes) >= WRITES_MAX:
             self._writes[-WRITES_MAX].result()
-        self._writes.append(writers().submit(_write_object, rows, self._config, self._context, epoch))
+        self._writes.append(submit_write(_write_object, rows, self._config, self._context, epoch))
 
 
 class StagedCheckpointer:
@@ -156,7 +156,7 @@ class StagedCheckpointer:
     def insert_data(self, rows: pa.Table) -> None:
         """Start storing rows. Nothing is stored for no rows."""
         if rows.num_rows:
-            write = writers().submit(_write_object, rows, self._config, self._context, self.epoch)
+            write = submit_write(_write_object, rows, self._config, self._context, self.epoch)
             self._writes.append(write)
 
     def take(self, writes: list[Future[FileRef]]) -> None:

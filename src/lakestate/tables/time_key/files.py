@@ -21,7 +21,7 @@ from lakestate.tables.runs.run import Run
 from lakestate.tables.runs.run_set import files_of_subtask, raise_valid_from
 from lakestate.tables.time_key.deletes import drop_needless, is_deletes, may_hide
 from lakestate.tables.time_key.runs import TIME_MIN_US, TimeSpan
-from lakestate.tables.writers import writers
+from lakestate.tables.writers import submit_write
 
 
 def retained_from_us(config: TableConfig, context: TableContext) -> int | None:
@@ -102,7 +102,7 @@ class TimeKeyCheckpointer(RunCheckpointer):
         Rows of the epoch are newer than its deletes: what was deleted of them is not among them.
         """
         if any(may_hide(deleted.key_range, file) for file in self._carried.files):
-            write = writers().submit(write_run, deleted, self._context, self._epoch)
+            write = submit_write(write_run, deleted, self._context, self._epoch)
             self._writes.append((deleted, write))
 
 

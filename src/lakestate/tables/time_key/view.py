@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from lakestate.observability.time_parts import LOOKUP, WRITE, timed
 from lakestate.protocol.key_ranges import KeyRange
 from lakestate.protocol.metadata import TableFiles
 from lakestate.protocol.values import Epoch, FileRef
@@ -82,6 +83,7 @@ class TimeKeyView(ScannedView):
         self._sorted: list[Run] = []
         self._in_flight: TimeKeyCheckpointer | None = None
 
+    @timed(WRITE)
     def insert(self, rows: Rows) -> None:
         """Append rows. Equal rows are all kept. Rows that expire with this epoch are not stored."""
         layout = self._layout
@@ -98,6 +100,7 @@ class TimeKeyView(ScannedView):
         table = pa.Table.from_arrays([*hashes, *keys, *values], schema=layout.schema)
         self._appended.append(Run(table, layout))
 
+    @timed(LOOKUP)
     def rows_between(
         self,
         start: EventTimeLike | None,
@@ -117,6 +120,7 @@ class TimeKeyView(ScannedView):
         found = found.take(pa.array(np.argsort(self._times(found), kind="stable")))
         return self._answer(found, columns)
 
+    @timed(LOOKUP)
     def rows_of(
         self,
         keys: Rows,
@@ -144,6 +148,7 @@ class TimeKeyView(ScannedView):
         found = self._answer(found.take(pa.array(sorted_)), columns)
         return found.add_column(0, pa.field(QUERY, pa.int64(), nullable=False), pa.array(asked[sorted_]))
 
+    @timed(WRITE)
     def delete(self, keys: Rows) -> None:
         """Remove all rows of the given keys. Rows that are inserted later stay. Other keys are ignored."""
         layout = self._layout

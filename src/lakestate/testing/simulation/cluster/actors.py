@@ -11,7 +11,8 @@ from lakestate.coordinator.compact import compact_stored
 from lakestate.coordinator.engine.batches import engine_files_without_batch
 from lakestate.coordinator.engine.due_epochs import DueEpochs, FollowedTime
 from lakestate.coordinator.epoch_plan import Ending
-from lakestate.coordinator.job_driver import AlreadyPublished, DriverSettings, EpochFinished, JobDriver
+from lakestate.coordinator.epoch_progress import AlreadyPublished, EpochFinished
+from lakestate.coordinator.job_driver import DriverSettings, JobDriver
 from lakestate.coordinator.retention.tags import create_tag, delete_tag
 from lakestate.errors import (
     ConflictError,
