@@ -8,6 +8,7 @@ from datetime import datetime
 
 from lakestate.errors import CorruptionError, IncompatibleStateError, LakestateError, NotFoundError
 from lakestate.inspection.listing import Listing, time_of_ms, time_of_us
+from lakestate.job.named_epochs import readable_tags
 from lakestate.job.objects import JobObjects
 from lakestate.job.published_epochs import open_epoch
 from lakestate.protocol.metadata import Manifest, SourceOffsets
@@ -63,7 +64,7 @@ def open_epochs(job: JobObjects) -> tuple[list[Epoch], Mapping[Epoch, tuple[str,
     """The epochs that retention has not given up, oldest first, and the tags that keep some of them."""
     epochs, boundary = job.list_epochs(), job.read_boundary()
     tags: dict[Epoch, tuple[str, ...]] = {}
-    for tag in job.read_tags():
+    for tag in readable_tags(job)[0]:
         tags[tag.epoch] = (*tags.get(tag.epoch, ()), tag.name)
     if boundary is not None:
         epochs = [epoch for epoch in epochs if epoch >= boundary.record.oldest or epoch in tags]

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError, NotFoundError
+from lakestate.errors import CorruptionError, IncompatibleStateError, NotFoundError
 from lakestate.inspection.changes.history import TableHistory
 from lakestate.inspection.epoch_info import EpochInfo, list_epochs, open_epochs
 from lakestate.inspection.epoch_state import EpochState
-from lakestate.inspection.job_names import job_not_found, nearest_hint
-from lakestate.inspection.listing import Listing, time_of_ms
+from lakestate.inspection.job_names import job_not_found
+from lakestate.inspection.listing import Listing
 from lakestate.inspection.profile import EpochProfile, average_profile
 from lakestate.job.known_objects import KnownObjects
-from lakestate.job.named_epochs import NEWEST
+from lakestate.job.named_epochs import NEWEST, find_epoch, readable_tags
 from lakestate.job.objects import JobObjects
 from lakestate.job.published_epochs import open_epoch, open_newest_epoch
 from lakestate.job.state_backend import StateBackend
 from lakestate.protocol.metadata import Manifest
-from lakestate.protocol.records import EpochRecord
 from lakestate.protocol.values import Epoch
 from lakestate.storage.parallel import map_in_parallel
 from lakestate.tables.contract import Table
@@ -53,14 +52,15 @@ class JobState:
         return found
 
     def tags(self) -> dict[str, Epoch]:
-        """The epochs that tags keep, by the name of the tag."""
-        return {tag.name: tag.epoch for tag in self._objects.read_tags()}
+        """The epochs that tags keep, by the name of the tag. Tags that cannot be read are left out."""
+        return {tag.name: tag.epoch for tag in readable_tags(self._objects)[0]}
 
     def epoch(self, which: EpochLike = NEWEST) -> EpochState:
         """An epoch by its number, the name of a tag, or a time; or the newest.
 
-        A time stands for the newest epoch that was published by then. It needs a time zone. A text is
-        `newest`, digits, the name of a tag, or a time as ISO 8601 writes it.
+        A time stands for the newest epoch that had been published by then; a `datetime` needs a time zone.
+        A text is `newest`, digits, the name of a tag, or a time as ISO 8601 writes it, in UTC unless it
+        says otherwise.
         """
         return EpochState(self._backend, self._objects, self._manifest(which))
 
@@ -95,7 +95,7 @@ class JobState:
         try:
             if which == NEWEST:
                 return self._newest()
-            return open_epoch(self._objects, self._number(which))[1]
+            return open_epoch(self._objects, find_epoch(self._objects, which))[1]
         except NotFoundError as cause:
             unknown = job_not_found(self._objects)
             if unknown is None:
@@ -108,64 +108,7 @@ class JobState:
             raise NotFoundError("the job has no published epoch", object_name=self._objects.url_of("epochs/"))
         return newest
 
-    def _number(self, which: EpochLike) -> Epoch:
-        if isinstance(which, datetime):
-            return self._epoch_at(which)
-        if not isinstance(which, str):
-            return Epoch(which)
-        if which.isdecimal():
-            return Epoch(int(which))
-        tags, moment = self.tags(), _parse_time(which)
-        if which in tags:
-            return tags[which]
-        if moment is not None:
-            return self._epoch_at(moment)
-        raise NotFoundError(
-            f"job {self.name} has no such tag",
-            object_name=which,
-            found=", ".join(sorted(tags)) or "no tag",
-            action=nearest_hint(which, [*tags, NEWEST])
-            or "give the number of an epoch, 'newest', a tag, or a time with its zone",
-        )
-
-    def _epoch_at(self, moment: datetime) -> Epoch:
-        """The newest epoch that was published by a time."""
-        if moment.tzinfo is None:
-            raise InvalidInputError(
-                "a time without a zone does not say when",
-                object_name=moment.isoformat(),
-                expected=f"a time such as {moment.isoformat()}Z",
-            )
-        moment_ms = moment.timestamp() * 1000
-        records = self._records
-        found = [record.epoch for record in records if record.published_at_ms <= moment_ms]
-        if not found:
-            oldest = min((record.published_at_ms for record in records), default=None)
-            raise NotFoundError(
-                f"job {self.name} has no epoch that was published by then",
-                object_name=moment.isoformat(),
-                found="no published epoch" if oldest is None else f"the oldest is of {_shown(oldest)}",
-            )
-        return max(found)
-
-    @property
-    def _records(self) -> list[EpochRecord]:
-        epochs, _ = open_epochs(self._objects)
-        return [record for record in map_in_parallel(self._objects.read_epoch, epochs) if record is not None]
-
     def _require_job(self) -> None:
         unknown = job_not_found(self._objects)
         if unknown is not None:
             raise unknown
-
-
-def _parse_time(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
-
-
-def _shown(moment_ms: int) -> str:
-    moment = time_of_ms(moment_ms)
-    return f"{moment_ms} ms" if moment is None else moment.isoformat()

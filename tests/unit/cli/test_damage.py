@@ -43,8 +43,22 @@ def test_an_epoch_whose_manifest_is_damaged_is_listed_beside_the_others(state: P
 
 def test_a_job_whose_newest_record_is_damaged_is_listed(state: Path) -> None:
     damage(state / "shop/epochs/0000000004.json")
-    _, rows = as_json("jobs")
+    code, rows = as_json("jobs")
+    assert code == ExitCode.DAMAGED
     assert [(row["job"], row["status"]) for row in rows] == [("clicks", "complete"), ("shop", "damaged")]
+    assert rows[1]["rows"] is None
+    assert "epoch 4 of job shop cannot be read" in run_command("jobs").err
+
+
+@pytest.mark.parametrize("command", [("jobs",), ("epochs", "shop")], ids=lambda command: command[0])
+def test_a_damaged_tag_is_told_and_hides_no_other(state: Path, command: tuple[str, ...]) -> None:
+    run_command("tag", "shop", "good", "4")
+    run_command("tag", "shop", "bad", "4")
+    damage(state / "shop/tags/bad.json")
+    code, rows = as_json(*command)
+    tags = [row["tags"] for row in rows if row.get("job", "shop") == "shop" and row["epoch"] == 4]
+    assert (code, tags) == (ExitCode.DAMAGED, ["good"])
+    assert "tags/bad.json" in run_command(*command).err
 
 
 def test_of_an_epoch_with_damaged_metadata_the_rest_is_shown(state: Path) -> None:

@@ -20,6 +20,7 @@ from tests.support.small_files import shape_as_large
 import lakestate as ls
 from lakestate.errors import IncompatibleStateError, InvalidInputError, NotFoundError
 from lakestate.inspection.changes.difference import difference_by_key, difference_of_bags
+from lakestate.inspection.changes.history import TableHistory
 from lakestate.testing import count_requests
 
 KEYS = {"totals": ["user", "item"], "seen": ["user"], "limits": ["key"]}
@@ -181,6 +182,32 @@ def test_epochs_that_are_gone_are_not_taken_for_absence(jobs: list[TableJob]) ->
         (3, 4, "not retained", []),
         (5, 5, "present", [2]),
         (6, 7, "present", [3]),
+    ]
+
+
+def test_epochs_that_retention_deletes_meanwhile_are_not_retained(
+    jobs: list[TableJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = start(jobs, ls.KeyedTable("t", key="k bigint", value="n bigint"))
+    for n in range(1, 6):
+        put(job, {1: n})
+        job.checkpoint()
+    history = history_of(job, "t")
+    read, reads = TableHistory._source, []
+
+    def read_beside_retention(self: TableHistory, epoch: int) -> object:
+        reads.append(epoch)
+        if len(reads) == 2:
+            job.retain(3)
+        return read(self, epoch)
+
+    monkeypatch.setattr(TableHistory, "_source", read_beside_retention)
+    versions = [(v.first, v.last, v.status, [row["n"] for row in v.rows]) for v in history.history(1)]
+    assert versions[1:] == [
+        (2, 2, "not retained", []),
+        (3, 3, "present", [3]),
+        (4, 4, "present", [4]),
+        (5, 5, "present", [5]),
     ]
 
 

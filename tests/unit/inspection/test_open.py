@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,7 @@ def test_an_epoch_says_what_its_manifest_says(clocked: str) -> None:
         (datetime(1970, 1, 1, 0, 17, 39, tzinfo=UTC), 1),
         (datetime(1970, 1, 1, 0, 17, 40, tzinfo=UTC), 2),
         ("1970-01-01T00:17:39+00:00", 1),
+        ("1970-01-01T00:17:39", 1),
         (datetime(2100, 1, 1, tzinfo=UTC), 2),
     ],
     ids=str,
@@ -142,7 +144,7 @@ def test_an_epoch_is_found_by_number_tag_and_time(
         (7, "epoch 7 cannot be opened.*found newest epochs 2, 1"),
         ("frist", "no such tag: frist; found first; .*did you mean first"),
         ("nothing", "no such tag: nothing; found first; .*newest"),
-        (datetime(1970, 1, 1, 0, 16, tzinfo=UTC), "no epoch that was published by then.*1970-01-01T00:16:40"),
+        (datetime(1970, 1, 1, 0, 16, tzinfo=UTC), "had been published by then.*1970-01-01T00:16:40"),
     ],
     ids=str,
 )
@@ -333,3 +335,30 @@ def test_jobs_epochs_and_tables_show_themselves_in_a_notebook(clocked: str) -> N
 def test_a_tag_that_looks_like_a_date_is_a_tag(clocked: str) -> None:
     ls.ParquetBackend(clocked).create_tag("job", "2026-05-01", epoch=1)
     assert ls.open(clocked).job("job").epoch("2026-05-01").epoch == 1
+
+
+def test_a_time_whose_newest_epoch_is_gone_is_refused(clocked: str) -> None:
+    """Whoever goes back to a time would go back further than that."""
+    Path(clocked.removeprefix("file://"), "job/epochs/0000000002.json").rename(
+        Path(clocked.removeprefix("file://"), "job/epochs/0000000003.json.gone")
+    )
+    backend = ls.ParquetBackend(clocked)
+    job = backend.objects("job")
+    later = replace(job.read_epoch(ls.Epoch(1)), epoch=ls.Epoch(3), published_at_ms=2_000_000)  # type: ignore[type-var]
+    job.store.create(job.store_path(job.paths.epoch_record(ls.Epoch(3))), later.encode())
+    with pytest.raises(NotFoundError, match=r"not known.*found epoch 2 not retained, between epochs 1 and 3"):
+        ls.open(clocked).job("job").epoch("1970-01-01T00:17:00")
+
+
+@pytest.mark.parametrize("name", ["newest", "1", "20260501"])
+def test_a_tag_cannot_have_a_name_that_means_another_epoch(clocked: str, name: str) -> None:
+    with pytest.raises(InvalidInputError, match="not a valid tag name"):
+        ls.ParquetBackend(clocked).create_tag("job", name, epoch=1)
+
+
+def test_a_damaged_tag_hides_no_other(clocked: str) -> None:
+    job = ls.open(clocked).job("job")
+    Path(clocked.removeprefix("file://"), "job/tags/broken.json").write_text("{}")
+    assert job.tags() == {"first": 1}
+    assert [(info.epoch, info.tags) for info in job.epochs()] == [(1, ("first",)), (2, ())]
+    assert job.epoch("first").epoch == 1

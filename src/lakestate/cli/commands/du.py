@@ -43,7 +43,7 @@ def du(session: Session, job_id: str, named: str | None, epoch: str) -> None:
         manifest = session.epoch_state(job_id, epoch).manifest
         subtasks = see_subtasks(job, manifest)
         stored = list_stored(job)
-        seen = see_epochs(job, job.list_epochs())
+        seen = see_epochs(job, job.list_epochs(), ())
         largest = None if named is None else _largest_keys(session, job_id, epoch, named)
     files = [file for table in subtasks.tables for file in table.files]
     growth, requests = growth_of(seen), requests_of(manifest, files)

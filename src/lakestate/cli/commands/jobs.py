@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
 from lakestate.cli.cells import Bytes, Millis, joined, moment_of_ms, moment_of_us
-from lakestate.cli.facts.epochs import SeenEpoch, see_epochs, tag_names
+from lakestate.cli.facts.epochs import SeenEpoch, see_epochs
 from lakestate.cli.facts.subtasks import SeenSubtasks, see_subtasks
 from lakestate.cli.failures import ExitCode
 from lakestate.cli.options import command, epoch_argument, job_argument
@@ -15,8 +15,9 @@ from lakestate.cli.output import Listing, Report
 from lakestate.cli.session import Session
 from lakestate.cli.waiting import note, waiting
 from lakestate.errors import NotFoundError
+from lakestate.job.named_epochs import readable_tags
 from lakestate.job.objects import JobObjects
-from lakestate.protocol.metadata import Manifest, StateSummary
+from lakestate.protocol.metadata import Manifest
 
 EPOCHS_SHOWN = 20
 
@@ -25,31 +26,37 @@ EPOCHS_SHOWN = 20
 def jobs(session: Session) -> None:
     """List the jobs, with their newest epochs."""
     with waiting(f"listing {session.backend.url}"):
-        rows = [_job_row(session.backend.objects(name)) for name in session.checkpoint.job_names()]
+        found = [_see_job(session.backend.objects(name)) for name in session.checkpoint.job_names()]
     columns = ("job", "status", "epoch", "published", "generation", "rows", "state_bytes", "epochs", "tags")
-    session.show(Listing(columns, rows))
-    if not rows:
+    session.show(Listing(columns, [row for row, _ in found]))
+    if not found:
         note(f"there is no job below {session.backend.url}")
+    _tell(session, (problem for _, problems in found for problem in problems))
 
 
-def _job_row(job: JobObjects) -> tuple[object, ...]:
+def _see_job(job: JobObjects) -> tuple[tuple[object, ...], list[str]]:
+    """The row of a job, and what of it cannot be read."""
     numbers = job.list_epochs()
+    tags, damages = readable_tags(job)
+    problems = [f"a tag of job {job.job_id} cannot be read: {damage}" for damage in damages]
     if not numbers:
-        return (job.job_id, "no epoch", *(None,) * 5, 0, None)
-    (seen,) = see_epochs(job, numbers[-1:])
-    names = joined(tag_names(job))
-    summary = StateSummary() if seen.manifest is None else seen.manifest.summary
-    return (
+        return (job.job_id, "no epoch", *(None,) * 5, 0, None), problems
+    (seen,) = see_epochs(job, numbers[-1:], tags)
+    if seen.damage is not None:
+        problems.append(f"epoch {seen.epoch} of job {job.job_id} cannot be read: {seen.damage}")
+    summary = None if seen.manifest is None else seen.manifest.summary
+    row = (
         job.job_id,
         seen.status,
         seen.epoch,
         seen.published,
         seen.generation,
-        summary.row_count,
-        Bytes(summary.size_bytes),
+        None if summary is None else summary.row_count,
+        None if summary is None else Bytes(summary.size_bytes),
         len(numbers),
-        names,
+        joined(sorted(tag.name for tag in tags)),
     )
+    return row, problems
 
 
 @command("epochs")
@@ -73,7 +80,8 @@ def epochs(session: Session, job_id: str, limit: int, show_all: bool) -> None:
     with waiting("reading manifests"):
         numbers = job.list_epochs()
         wanted = numbers if show_all else numbers[-limit:]
-        seen = see_epochs(job, wanted)
+        tags, damages = readable_tags(job)
+        seen = see_epochs(job, wanted, tags)
     columns = (
         *("epoch", "status", "published", "duration_ms", "rows", "files", "state_bytes", "written_bytes"),
         *("watermark", "generation", "tags"),
@@ -81,7 +89,8 @@ def epochs(session: Session, job_id: str, limit: int, show_all: bool) -> None:
     session.show(Listing(columns, [_epoch_row(each) for each in reversed(seen)]))
     if len(wanted) < len(numbers):
         note(f"{len(numbers) - len(wanted)} older epochs are not shown: --all shows them")
-    _tell_damage(session, seen)
+    _tell(session, (f"epoch {each.epoch} cannot be read: {each.damage}" for each in seen if each.damage))
+    _tell(session, (f"a tag cannot be read: {damage}" for damage in damages))
 
 
 def _epoch_row(seen: SeenEpoch) -> tuple[object, ...]:
@@ -105,11 +114,10 @@ def _epoch_row(seen: SeenEpoch) -> tuple[object, ...]:
     )
 
 
-def _tell_damage(session: Session, seen: list[SeenEpoch]) -> None:
-    for each in seen:
-        if each.damage is not None:
-            note(f"epoch {each.epoch} cannot be read: {each.damage}")
-            session.exit_code = ExitCode.DAMAGED
+def _tell(session: Session, problems: Iterable[str]) -> None:
+    for problem in problems:
+        note(problem)
+        session.exit_code = ExitCode.DAMAGED
 
 
 @command("show")
@@ -124,7 +132,8 @@ def show(session: Session, job_id: str, epoch: str) -> None:
     job = session.job(job_id)
     number = session.epoch(job, epoch)
     with waiting(f"reading epoch {number}"):
-        (seen,) = see_epochs(job, [number])
+        tags, damages = readable_tags(job)
+        (seen,) = see_epochs(job, [number], tags)
         if seen.record is None and seen.damage is None:
             known = ", ".join(str(each) for each in reversed(job.list_epochs()[-5:]))
             raise NotFoundError(
@@ -132,6 +141,7 @@ def show(session: Session, job_id: str, epoch: str) -> None:
             )
         subtasks = SeenSubtasks() if seen.manifest is None else see_subtasks(job, seen.manifest)
     session.show(_report(job_id, seen, subtasks))
+    _tell(session, (f"a tag cannot be read: {damage}" for damage in damages))
     if seen.damage is not None or subtasks.damages:
         session.exit_code = ExitCode.DAMAGED
 

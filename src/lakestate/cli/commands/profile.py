@@ -35,7 +35,7 @@ def profile(session: Session, job_id: str, count: int) -> None:
     """
     job = session.job(job_id)
     with waiting("reading manifests"):
-        seen = see_epochs(job, job.list_epochs()[-count:])
+        seen = see_epochs(job, job.list_epochs()[-count:], ())
         found = average_profile(each.manifest for each in seen if each.manifest is not None)
     session.show(_report(job_id, found))
     if not found.epochs:

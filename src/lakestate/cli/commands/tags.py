@@ -12,18 +12,17 @@ from lakestate.cli.session import Session
 from lakestate.cli.waiting import note
 from lakestate.coordinator.retention.needed_tags import refuse_needed_tag
 from lakestate.errors import ConflictError, CorruptionError, NotFoundError
+from lakestate.job.named_epochs import readable_tags, require_tag_name
 from lakestate.job.objects import JobObjects
 from lakestate.job.published_epochs import open_epoch
 from lakestate.protocol.names import did_you_mean
-from lakestate.protocol.paths import TAGS, ObjectKind, parse_object_name
-from lakestate.protocol.records import TagRecord
 
 
 @command("tags")
 @job_argument
 def tags(session: Session, job_id: str) -> None:
     """List the tags of a job. Each keeps an epoch from retention."""
-    found, damages = _read_tags(session.job(job_id))
+    found, damages = readable_tags(session.job(job_id))
     rows = [(tag.name, tag.epoch, moment_of_ms(tag.created_at_ms), tag.fork or None) for tag in found]
     session.show(Listing(("tag", "epoch", "created", "fork"), rows))
     for damage in damages:
@@ -44,6 +43,7 @@ def tag(session: Session, job_id: str, name: str, epoch: str, dry_run: bool) -> 
     job = session.job(job_id)
     number = session.epoch(job, epoch)
     if dry_run:
+        require_tag_name(name)
         open_epoch(job, number)
         _refuse_taken(job, name, number)
         session.show(Report({"job": job_id, "tag": name, "epoch": number, "done": False}))
@@ -78,24 +78,6 @@ def untag(session: Session, job_id: str, name: str, dry_run: bool) -> None:
     session.show(Report({"job": job_id, "tag": name, "epoch": epoch, "done": not dry_run}))
 
 
-def _read_tags(job: JobObjects) -> tuple[list[TagRecord], list[str]]:
-    """The tags, and why some cannot be read."""
-    found: list[TagRecord] = []
-    damages: list[str] = []
-    prefix = job.store_path("")
-    for info in job.store.list(job.store_path(TAGS)):
-        path = info.path.removeprefix(prefix)
-        if parse_object_name(path).kind is not ObjectKind.TAG:
-            continue
-        try:
-            tag = job.read_tag(path)
-        except CorruptionError as error:
-            damages.append(str(error))
-        else:
-            found += [] if tag is None else [tag]
-    return found, damages
-
-
 def _refuse_taken(job: JobObjects, name: str, epoch: int) -> None:
     existing = job.read_tag(job.paths.tag(name))
     if existing is not None and existing.epoch != epoch:
@@ -108,7 +90,7 @@ def _refuse_taken(job: JobObjects, name: str, epoch: int) -> None:
 
 
 def _no_such_tag(job: JobObjects, name: str) -> NotFoundError:
-    names = sorted(tag.name for tag in _read_tags(job)[0])
+    names = sorted(tag.name for tag in readable_tags(job)[0])
     return NotFoundError(
         f"job {job.job_id} has no such tag",
         object_name=name,

@@ -11,7 +11,7 @@ from lakestate.cli.cells import moment_of_ms
 from lakestate.errors import CorruptionError, IncompatibleStateError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.metadata import CompletionStatus, Manifest
-from lakestate.protocol.records import EpochRecord
+from lakestate.protocol.records import EpochRecord, TagRecord
 from lakestate.protocol.values import Epoch, Generation
 
 THREADS = 8
@@ -48,20 +48,8 @@ class SeenEpoch:
         return None if self.record is None else self.record.generation
 
 
-def tag_names(job: JobObjects) -> list[str]:
-    """The tags of a job, as far as they can be read."""
-    try:
-        return sorted(tag.name for tag in job.read_tags())
-    except CorruptionError:
-        return []
-
-
-def see_epochs(job: JobObjects, epochs: Sequence[Epoch]) -> list[SeenEpoch]:
+def see_epochs(job: JobObjects, epochs: Sequence[Epoch], tags: Sequence[TagRecord]) -> list[SeenEpoch]:
     """Read some epochs of a job, in their order."""
-    try:
-        tags = job.read_tags()
-    except CorruptionError:
-        tags = ()
     names = {epoch: tuple(sorted(tag.name for tag in tags if tag.epoch == epoch)) for epoch in epochs}
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(lambda epoch: _see(job, epoch, names[epoch]), epochs))

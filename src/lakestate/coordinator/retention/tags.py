@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lakestate.ambient import Ambient
 from lakestate.errors import ConflictError, NotFoundError
+from lakestate.job.named_epochs import require_tag_name
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.records import TagRecord
 from lakestate.protocol.values import Epoch
@@ -22,10 +23,11 @@ def create_tag(job: JobObjects, name: str, epoch: Epoch, ambient: Ambient) -> Ta
     created it and failed before it read the boundary, and retention is deleting the epoch at this very
     moment, our answer is wrong; once the epoch's record is deleted, it is NotFoundError.
     """
+    path = job.paths.tag(name)
+    require_tag_name(name)
     record = job.read_epoch(epoch)
     if record is None:
         raise _not_published_error(job, epoch)
-    path = job.paths.tag(name)
     tag = TagRecord(job.job_id, name, epoch, record.manifest, ambient.now_ms())
     outcome = job.store.create(job.store_path(path), tag.encode())
     if isinstance(outcome, AlreadyExists):

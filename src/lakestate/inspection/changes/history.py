@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from lakestate.errors import CorruptionError, IncompatibleStateError
+from lakestate.errors import CorruptionError, IncompatibleStateError, NotFoundError
 from lakestate.inspection.changes.state_changes import EXPIRED, StateChanges
 from lakestate.inspection.listing import Listing, time_of_ms
 from lakestate.inspection.row_filter import Keys, RowFilter
@@ -87,13 +87,38 @@ class TableHistory:
                 yield KeyVersion(Epoch(before + 1), Epoch(epoch - 1), "not retained")
             try:
                 source = self._source(epoch)
-                known = self._version(Epoch(epoch), source, key, previous, known)
+                known = self._version_beside_retention(Epoch(epoch), source, key, previous, known)
                 previous = source or previous
                 yield known
-            except CorruptionError as problem:
-                yield KeyVersion(Epoch(epoch), Epoch(epoch), "damaged", problem=str(problem))
+            except (CorruptionError, NotFoundError) as problem:
+                # What retention has deleted since it was listed is neither damage nor an error.
+                if not self._is_open(epoch):
+                    yield KeyVersion(Epoch(epoch), Epoch(epoch), "not retained")
+                elif isinstance(problem, CorruptionError):
+                    yield KeyVersion(Epoch(epoch), Epoch(epoch), "damaged", problem=str(problem))
+                else:
+                    raise
         if previous is None:
             self.at("newest")
+
+    def _version_beside_retention(
+        self,
+        epoch: Epoch,
+        source: StateSource | None,
+        key: Keys,
+        previous: StateSource | None,
+        known: KeyVersion | None,
+    ) -> KeyVersion:
+        """What the key has in an epoch, if the earlier one may be deleted while the two are compared."""
+        try:
+            return self._version(epoch, source, key, previous, known)
+        except CorruptionError:
+            if previous is None or self._is_open(previous.manifest.epoch):
+                raise
+            return self._version(epoch, source, key, None, known)
+
+    def _is_open(self, epoch: int) -> bool:
+        return epoch in self._job.open_epochs()
 
     def _version(
         self,
