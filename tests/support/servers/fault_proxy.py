@@ -1,21 +1,19 @@
 """An HTTP proxy between a store and its server that loses, delays and invents answers.
 
-Requests are forwarded with their headers as they are, `Host` included, so that signatures hold.
 Each fault is used up by one request that matches its method; what has none is passed on.
 """
 
 from __future__ import annotations
 
-import http.client
 import socket
 import struct
 import threading
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
-from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Self
 
+from tests.support.servers.forwarding import Answer, ForwardingHandler
 from tests.support.servers.local_http import LocalHttpServer
 
 if TYPE_CHECKING:
@@ -97,63 +95,30 @@ class _Server(LocalHttpServer):
     proxy: FaultProxy
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(ForwardingHandler):
     server: _Server
 
-    def handle_one_request(self) -> None:
-        try:
-            super().handle_one_request()
-        except ConnectionError:
-            self.close_connection = True
-
     def do_request(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.read_body()
         proxy = self.server.proxy
         planned = proxy.plan.next_for(self.command)
-        answer = self._forward(body) if planned is None or planned.fault.server_acts else None
+        acts = planned is None or planned.fault.server_acts
+        answer = self.forward(body, proxy.target_port) if acts else _NO_ANSWER
         if planned is not None and planned.meanwhile is not None:
             planned.meanwhile()
         match planned.fault if planned is not None else None:
             case None:
-                self._send(answer)
+                self.send_answer(answer)
             case Fault.RESET_BEFORE | Fault.RESET_AFTER:
                 self._reset()
             case Fault.CUT_ANSWER:
-                self._send(answer, share=0.5)
+                self.send_answer(answer, share=0.5)
                 self._reset()
             case Fault.DELAY:
                 proxy.stopped.wait(proxy.delay_s)
-                self._send(answer)
+                self.send_answer(answer)
             case Fault.ANSWER_503 | Fault.ERROR_500 | Fault.ANSWER_429 as fault:
-                self._send(_Answer(int(fault.name[-3:]), [], b"<Error><Code>Injected</Code></Error>"))
-
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_request  # noqa: N815 - http.server's names
-
-    def _forward(self, body: bytes) -> _Answer:
-        upstream = http.client.HTTPConnection("127.0.0.1", self.server.proxy.target_port, timeout=60)
-        try:
-            upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in self.headers.items():
-                if name.lower() not in ("expect", "connection"):
-                    upstream.putheader(name, value)
-            upstream.endheaders(body)
-            response = upstream.getresponse()
-            return _Answer(response.status, response.getheaders(), response.read())
-        finally:
-            upstream.close()
-
-    def _send(self, answer: _Answer | None, share: float = 1) -> None:
-        assert answer is not None
-        self.send_response_only(answer.status)
-        for name, value in answer.headers:
-            if name.lower() not in ("connection", "transfer-encoding", "content-length"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", answer.length(self.command))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.body[: int(len(answer.body) * share)])
-        self.wfile.flush()
+                self.send_answer(Answer(int(fault.name[-3:]), [], b"<Error><Code>Injected</Code></Error>"))
 
     def _reset(self) -> None:
         # A linger of zero makes close() send RST instead of FIN.
@@ -161,16 +126,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.close()
         self.close_connection = True
 
-    def log_message(self, *_: object) -> None:
-        """Keep the tests' output quiet."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    headers: list[tuple[str, str]]
-    body: bytes
-
-    def length(self, method: str) -> str:
-        told = {name.lower(): value for name, value in self.headers}.get("content-length")
-        return told if method == "HEAD" and told is not None else str(len(self.body))
+_NO_ANSWER = Answer(502, [], b"")

@@ -98,6 +98,18 @@ def test_a_subtask_that_changed_nothing_asks_for_nothing(tmp_path: Path, paralle
     assert counted.shown() == dict(sorted(expected.items()))
 
 
+def test_an_epoch_that_changed_ten_keys_writes_at_most_40_kb_with_everything_in_it(tmp_path: Path) -> None:
+    job, counting = started(tmp_path, Totals(), 16)
+    job.epoch(pa.table({"k": np.arange(KEYS), "n": np.ones(KEYS, dtype=np.int64)}))
+    written = []
+    for seed in range(14):
+        counting.take()
+        keys = np.random.default_rng(seed).choice(KEYS, 10, replace=False)
+        job.epoch(pa.table({"k": keys, "n": np.ones(10, dtype=np.int64)}))
+        written.append(counting.take().bytes_written)
+    assert max(written) <= 40_000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("parallelism", [4, 16])
 @pytest.mark.parametrize("operator", [Totals, SharedTotals])
