@@ -7,6 +7,7 @@ from enum import IntEnum
 from lakestate.cli.cells import printable
 from lakestate.cli.main import MISSING_EXTRA
 from lakestate.errors import (
+    RESTORE_OR_GO_BACK,
     CorruptionError,
     InvalidInputError,
     LakestateError,
@@ -46,6 +47,12 @@ MEANINGS = {
     ExitCode.INTERRUPTED: "interrupted",
 }
 
+_IN_COMMANDS = {
+    RESTORE_OR_GO_BACK: "restore the object, or go back to an epoch that does not need it: "
+    "lakestate fsck says which",
+    "delete the tag with ParquetBackend.delete_tag": "delete the tag with lakestate untag",
+}
+
 _BY_ERROR: tuple[tuple[type[LakestateError], ExitCode], ...] = (
     (MissingExtraError, ExitCode.MISSING_EXTRA),
     (InvalidInputError, ExitCode.USAGE),
@@ -80,5 +87,16 @@ def error_lines(error: LakestateError) -> list[str]:
     return [*lines, f"hint: {_one_line(error.action)}"] if error.action else lines
 
 
+def for_command_line(text: str) -> str:
+    """Text of an error with the commands that do what it says to do in Python.
+
+    >>> for_command_line(RESTORE_OR_GO_BACK)
+    'restore the object, or go back to an epoch that does not need it: lakestate fsck says which'
+    """
+    for said, command in _IN_COMMANDS.items():
+        text = text.replace(said, command)
+    return text
+
+
 def _one_line(text: str) -> str:
-    return printable(" ".join(text.split()))
+    return printable(" ".join(for_command_line(text).split()))

@@ -46,6 +46,9 @@ people, or with `--output json` or `--output csv` what programs read; notes, hin
 error. A command that changes something has `--dry-run`. A command that only looks writes nothing, not even to
 the run cache of the host, and does not disturb a running job.
 
+A key is written as it is shown: times with their offset (`2026-01-31T12:00:00Z`), bytes in hexadecimal.
+A JSON object (`{"user": null}`) writes null, and texts that would be taken for `column=value`.
+
 An error is one line and a hint. The exit code says what kind it is:
 
 | code | meaning |
@@ -54,7 +57,7 @@ An error is one line and a hint. The exit code says what kind it is:
 
 _TAIL = """
 The [runbook](runbook.md) shows which commands help when something is wrong. This page is
-made from the help of the command; do not edit it, run `python -m lakestate.cli.reference`.
+made from the help of the command; do not edit it, run `python -m lakestate.cli.reference > docs/cli.md`.
 """
 
 

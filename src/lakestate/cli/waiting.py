@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.status import Status
 
 from lakestate.cli.cells import printable
+from lakestate.cli.failures import for_command_line
 
 PATIENCE_SECONDS = 1.0
 """What is done sooner shows nothing."""
@@ -62,4 +63,4 @@ def waiting(text: str) -> Iterator[Waiting]:
 
 def note(text: str) -> None:
     """Say something to people that is not a result."""
-    sys.stderr.write(f"{printable(text)}\n")
+    sys.stderr.write(f"{printable(for_command_line(text))}\n")

@@ -231,3 +231,26 @@ def test_no_damage_is_a_traceback(state: Path, object_name: str, command: str) -
     answer = run_command(*command.split())
     assert answer.code in {ExitCode.DONE, ExitCode.FOUND, ExitCode.DAMAGED}, answer.err
     assert "Traceback" not in answer.err
+
+
+def test_what_can_be_compared_is_shown_beside_a_damaged_table(state: Path) -> None:
+    damage(next((state / "shop/checkpoints/4/operator-per_user").glob("totals-*.parquet")))
+    code, rows = as_json("diff", "shop", "3", "4")
+    assert code == ExitCode.DAMAGED
+    tables = [row["table"] for row in as_json("show", "shop")[1]["tables"]]
+    assert [row["table"] for row in rows] == sorted(set(tables) - {"totals"})
+    assert "per_user.totals cannot be compared" in run_command("diff", "shop", "3", "4").err
+    assert run_command("history", "shop", "per_user", "totals", "ada").code == ExitCode.DAMAGED
+
+
+def test_sql_tells_damage_as_every_command_does(state: Path) -> None:
+    damage(next((state / "shop/checkpoints/4/operator-per_user").glob("totals-*.parquet")))
+    answers = [
+        run_command(*command)
+        for command in (("sql", "shop", "SELECT sum(n) FROM totals"), ("state", "shop", "per_user", "totals"))
+    ]
+    assert [answer.code for answer in answers] == [ExitCode.DAMAGED] * 2
+    assert answers[0].err == answers[1].err
+    assert answers[0].err.splitlines()[1] == (
+        "hint: restore the object, or go back to an epoch that does not need it: lakestate fsck says which"
+    )

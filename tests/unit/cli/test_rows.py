@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.command_line import run_command
-from tests.unit.cli.test_damage import damage
+from tests.unit.cli.test_damage import as_json, damage
 
+import lakestate as ls
 from lakestate.cli.failures import ExitCode
 from lakestate.inspection.exports import parquet_file
 from lakestate.inspection.exports.parquet_file import write_parquet
@@ -103,3 +105,85 @@ def test_a_reader_that_has_seen_enough_is_not_an_error(state: Path) -> None:
     script = f"{sys.executable} -m lakestate.cli {query} | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("range\n0\n", "")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A key with parts."""
+
+    city: str
+    number: int
+
+
+@pytest.fixture
+def odd_keys(state: Path) -> Path:
+    """Keys that cannot be typed as they are, in tables whose names have dots."""
+    tables = [
+        ls.KeyedTable("by.bytes", key="k binary", value="n bigint"),
+        ls.KeyedTable("flags", key="k boolean", value="m map<string,int>, t string"),
+        ls.GlobalKeyedTable("places", key=Place, value=int),
+        ls.GlobalKeyedTable("pairs", key=tuple[str, int], value=int),
+    ]
+    backend = ls.ParquetBackend(state)
+    manager = ls.TableManager.load(ls.TaskInfo("odd", "an.op"), tables, backend, None)
+    for epoch in (1, 2):
+        manager.keyed("by.bytes").put(pa.table({"k": [b"abc", b"\x00\xff", None], "n": [epoch, 2, 3]}))
+        flags = {"k": [True, None], "m": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int32()))}
+        manager.keyed("flags").put(pa.table({**flags, "t": ["", None]}))
+        manager.global_keyed("places").insert(Place("Köln", 1), epoch)
+        manager.global_keyed("pairs").insert(("a", 2), epoch)
+        done = manager.checkpoint(epoch, 1, None, False)
+        backend.write_checkpoint_metadata("odd", epoch, [done])
+    return state
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "found"),
+    [
+        ("by.bytes", "616263", [{"k": "616263", "n": 2}]),
+        ("by.bytes", "00ff", [{"k": "00ff", "n": 2}]),
+        ("by.bytes", '{"k": null}', [{"k": None, "n": 3}]),
+        ("places", '{"city": "Köln", "number": 1}', [{"key": '{"city":"Köln","number":1}', "value": 2}]),
+        (
+            "places",
+            '{"key": {"city": "K\\u00f6ln", "number": 1}}',
+            [{"key": '{"city":"Köln","number":1}', "value": 2}],
+        ),
+        ("pairs", '["a", 2]', [{"key": '["a",2]', "value": 2}]),
+        ("pairs", '{"key": ["a", 2]}', [{"key": '["a",2]', "value": 2}]),
+    ],
+)
+def test_a_key_can_be_typed_as_it_is_shown(odd_keys: Path, table: str, key: str, found: list[object]) -> None:
+    assert as_json("state", "odd", "an.op", table, "--key", key) == (0, found)
+
+
+def test_a_key_that_no_row_has_is_told(odd_keys: Path) -> None:
+    answer = run_command("state", "odd", "an.op", "pairs", "--key", '["b",2]')
+    assert (answer.code, answer.err) == (0, "no row of epoch 2 has this key\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("state", "odd", "an.op", "by.bytes", "--key", "xyz"), "hexadecimal"),
+        (("state", "odd", "an.op", "flags", "--key", "yes"), "write true or false"),
+        (("diff", "odd", "1", "2", "--key", "7"), "a key of no table"),
+        (("diff", "odd", "1", "2", "--table", "places"), "did you mean an.op.places?"),
+        (("sql", "odd", "SELECT 1; SELECT 2"), "more than one query"),
+        (("state", "odd", "an.op", "flags", "--where", "k", "--columns", "tt"), "no such column: tt"),
+    ],
+)
+def test_what_would_be_misunderstood_is_refused(
+    odd_keys: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    answer = run_command(*arguments)
+    assert (answer.code, told in answer.err) == (ExitCode.USAGE, True), answer.err
+
+
+def test_names_of_operators_and_tables_may_have_dots(odd_keys: Path) -> None:
+    code, rows = as_json("diff", "odd", "1", "2", "--table", "an.op.by.bytes")
+    assert (code, [row["n"] for row in rows]) == (0, [1, 2])
+    assert run_command("du", "odd", "--keys", "an.op.by.bytes").code == 0
+
+
+def test_a_time_in_sql_is_in_utc(odd_keys: Path) -> None:
+    assert as_json("sql", "odd", 'SELECT count(*) AS n FROM "pairs@2100-01-01T00:00"') == (0, [{"n": 1}])

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import click
 
+from lakestate.cli.failures import ExitCode
 from lakestate.cli.options import command, job_argument, limit_option, table_arguments
 from lakestate.cli.output import Listing
-from lakestate.cli.rows.listings import parse_keys, show_rows, split_table_name
+from lakestate.cli.rows.keys import find_table_name, parse_keys
+from lakestate.cli.rows.listings import show_rows
 from lakestate.cli.session import Session
 from lakestate.cli.waiting import note, waiting
-from lakestate.errors import IncompatibleStateError
+from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError
 from lakestate.inspection import JobState, StateChanges
 from lakestate.inspection.changes import EXPIRED, KeyVersion
 from lakestate.job.named_epochs import NEWEST
@@ -42,22 +44,25 @@ def diff(
     if named is not None:
         _show_changes(session, job, named, key, first, last, limit)
         return
+    if key is not None:
+        raise InvalidInputError(
+            "a key of no table", found=f"--key {key}", expected="--table OPERATOR.TABLE with it"
+        )
     with waiting(f"comparing epochs {first} and {last}"):
-        rows = list(_count_changes(job, first, last))
+        rows = list(_count_changes(session, job, first, last))
     session.show(Listing(("operator", "table", "inserted", "updated", "deleted", "expired"), rows))
 
 
 def _show_changes(
     session: Session, job: JobState, named: str, key: str | None, first: Epoch, last: Epoch, limit: int
 ) -> None:
-    operator, table = split_table_name(named)
-    history = job.table(operator, table)
     with waiting(f"comparing epochs {first} and {last}"):
+        history = job.table(*find_table_name(named, job.epoch(last), job.epoch(first)))
         changes = history.changes(first, last)
         keys = None if key is None else parse_keys([key], history.at(last))
         where = None if keys is None else {name: keys.column(name) for name in keys.column_names}
         rows = changes.reader(where, _change_first(changes))
-    show_rows(session, rows, limit)
+    show_rows(session, rows, limit, if_none=f"nothing changed from epoch {first} to {last}")
 
 
 def _change_first(changes: StateChanges) -> list[str]:
@@ -65,17 +70,22 @@ def _change_first(changes: StateChanges) -> list[str]:
     return [CHANGE, EXPIRED, *changes.row_schema.names]
 
 
-def _count_changes(job: JobState, first: Epoch, last: Epoch) -> Iterator[tuple[object, ...]]:
+def _count_changes(
+    session: Session, job: JobState, first: Epoch, last: Epoch
+) -> Iterator[tuple[object, ...]]:
+    """The changes of each table, as far as both epochs of it can be read."""
     tables = {(info.operator, info.table) for epoch in (first, last) for info in job.epoch(epoch).tables()}
     for operator, table in sorted(tables):
+        counts = Counter[tuple[str, bool]]()
         try:
             changes = job.table(operator, table).changes(first, last)
-        except IncompatibleStateError as error:
+            for batch in changes.reader(columns=[CHANGE, EXPIRED]):
+                counts.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        except (CorruptionError, IncompatibleStateError) as error:
             note(f"{operator}.{table} cannot be compared: {error}")
+            if isinstance(error, CorruptionError):
+                session.exit_code = ExitCode.DAMAGED
             continue
-        counts = Counter[tuple[str, bool]]()
-        for batch in changes.reader(columns=[CHANGE, EXPIRED]):
-            counts.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
         yield (
             operator,
             table,
@@ -107,6 +117,7 @@ def history(session: Session, job_id: str, operator: str, table: str, key: str) 
     for version in found:
         if version.problem is not None:
             note(f"epoch {version.first} cannot be read: {version.problem}")
+            session.exit_code = ExitCode.DAMAGED
 
 
 def _version_rows(version: KeyVersion, names: list[str]) -> Iterator[tuple[object, ...]]:

@@ -18,7 +18,8 @@ from lakestate.cli.facts.subtasks import SeenSubtasks, see_subtasks
 from lakestate.cli.options import command, epoch_option, job_argument
 from lakestate.cli.output import Listing, Report
 from lakestate.cli.rows.duck import largest_keys
-from lakestate.cli.rows.listings import distinct, split_table_name
+from lakestate.cli.rows.keys import find_table_name
+from lakestate.cli.rows.listings import distinct
 from lakestate.cli.session import Session
 from lakestate.cli.waiting import note, waiting
 from lakestate.protocol.values import FileRef
@@ -97,8 +98,8 @@ def _table_rows(subtasks: SeenSubtasks) -> list[tuple[object, ...]]:
 
 
 def _largest_keys(session: Session, job_id: str, epoch: str, named: str) -> Listing:
-    operator, table = split_table_name(named)
-    found = largest_keys(session.epoch_state(job_id, epoch).table(operator, table), KEYS_SHOWN)
+    state = session.epoch_state(job_id, epoch)
+    found = largest_keys(state.table(*find_table_name(named, state)), KEYS_SHOWN)
     rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
     return Listing(distinct(found.column_names), rows, is_data=True)
 

@@ -18,12 +18,14 @@ from lakestate.cli.options import (
 )
 from lakestate.cli.output import Report
 from lakestate.cli.rows.duck import filter_rows, run_query
-from lakestate.cli.rows.listings import parse_keys, show_rows
+from lakestate.cli.rows.keys import parse_keys
+from lakestate.cli.rows.listings import show_rows
 from lakestate.cli.session import Session
 from lakestate.cli.waiting import note, waiting
 from lakestate.errors import InvalidInputError
 from lakestate.inspection import StateTable
 from lakestate.inspection.exports import Export
+from lakestate.inspection.row_filter import require_columns
 from lakestate.sinks.iceberg.catalog import IcebergCatalog
 
 
@@ -71,7 +73,9 @@ def state(
         total = sum(batch.num_rows for batch in rows)
         session.show(Report({"operator": operator, "table": table, "epoch": found.epoch, "rows": total}))
         return
-    show_rows(session, rows, limit)
+    asked = "this key" if len(keys) == 1 else "one of these keys"
+    nothing = f"no row of epoch {found.epoch} has {asked}" if keys and where is None else None
+    show_rows(session, rows, limit, if_none=nothing)
 
 
 def _select(
@@ -80,6 +84,8 @@ def _select(
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     if where is None:
         return table.get(parse_keys(keys, table), names).to_reader() if keys else table.reader(None, names)
+    if names is not None:
+        require_columns(names, table.schema, table.name)
     rows = table.get(parse_keys(keys, table)) if keys else table.reader()
     return filter_rows(rows, where, names or table.schema.names)
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakestate.errors import CorruptionError, IncompatibleStateError, InvalidInputError, MissingExtraError
+from lakestate.errors import (
+    RESTORE_OR_GO_BACK,
+    CorruptionError,
+    IncompatibleStateError,
+    InvalidInputError,
+    LakestateError,
+    MissingExtraError,
+    NotFoundError,
+    StorageUnavailableError,
+)
 from lakestate.inspection import EpochState, JobState, StateTable
 
 if TYPE_CHECKING:
@@ -42,14 +51,24 @@ def translate_sql_errors() -> Iterator[None]:
         yield
     except (duckdb.Error, pa.ArrowException) as cause:
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-        damage = next((line for line in lines if f"[{CorruptionError.code}]" in line), None)
-        if damage is not None:
-            raise CorruptionError("state cannot be read", found=damage) from cause
+        failure = _failure_of_a_stream(" ".join(lines))
+        if failure is not None:
+            raise failure from cause
         told = [line for line in lines if not line.startswith(("LINE ", "^"))] or [type(cause).__name__]
         hint = next(
             (line for line in told[1:] if line.lower().startswith(("did you mean", "candidate"))), None
         )
         raise InvalidInputError("DuckDB refuses this query", found=told[0], action=hint) from cause
+
+
+def _failure_of_a_stream(told: str) -> LakestateError | None:
+    """What went wrong while DuckDB read rows of ours: it keeps the text of an error, and not the error."""
+    for kind in (CorruptionError, StorageUnavailableError, NotFoundError):
+        text, found, _ = told.partition(f" [{kind.code}]")
+        if found:
+            summary, hint, _ = text.rpartition("Unknown error: ")[2].partition(f"; {RESTORE_OR_GO_BACK}")
+            return kind(summary, action=RESTORE_OR_GO_BACK if hint else None)
+    return None
 
 
 def filter_rows(
@@ -95,6 +114,14 @@ def _bytes_of(field: pa.Field) -> str:
 def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
     """The rows of a query, as they come."""
     with translate_sql_errors():
+        statements = connection.extract_statements(sql)
+        if len(statements) > 1:
+            # DuckDB would run all of them, and show the rows of the last.
+            raise InvalidInputError(
+                "this is more than one query",
+                found=f"{len(statements)} statements",
+                action="ask one at a time",
+            )
         relation = connection.sql(sql)
         if relation is None:
             raise InvalidInputError("this has no rows", found=sql, expected="a query, such as SELECT …")

@@ -47,7 +47,7 @@ def plain_column(items: Sequence[bytes | None], type_text: str, object_name: str
         values = [None if item is None else msgspec.msgpack.decode(item) for item in items]
         if plain in _TYPES:
             return _typed_array(values, _TYPES[plain])
-        show: Callable[[Any], str] = _text if plain in _AS_TEXT else _json_text
+        show: Callable[[Any], str] = _json_text if is_shown_as_json(type_text) else _text
         return pa.array([None if value is None else show(value) for value in values], pa.string())
     except (*UNDECODABLE, pa.ArrowException, OverflowError) as cause:
         raise CorruptionError(
@@ -57,6 +57,16 @@ def plain_column(items: Sequence[bytes | None], type_text: str, object_name: str
             expected=type_text,
             action=RESTORE_OR_GO_BACK,
         ) from cause
+
+
+def is_shown_as_json(type_text: str) -> bool:
+    """Whether values of a declared type become JSON text.
+
+    >>> is_shown_as_json("tuple[str, int]"), is_shown_as_json("str | None"), is_shown_as_json("date")
+    (True, False, False)
+    """
+    plain = type_text.removesuffix(" | None")
+    return plain not in _TYPES and plain not in _AS_TEXT
 
 
 def _typed_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
