@@ -106,11 +106,30 @@ def text_for_people(value: object) -> str:
         case bytes():
             return value.hex()
         case Mapping():
-            return json.dumps(plain_value(value), ensure_ascii=False)
+            return printable(json.dumps(plain_value(value), ensure_ascii=False))
         case list() | tuple():
             return ", ".join(text_for_people(each) for each in value)
         case _:
             return printable(str(value))
+
+
+def text_of_data(value: object) -> str:
+    """A cell with a value of somebody's state: nothing is left out, and a key can be copied.
+
+    >>> [text_of_data(value) for value in (None, "", True, 12345, ["a", None], {"n": 1})]
+    ['', '""', 'true', '12345', '["a", null]', '{"n": 1}']
+    """
+    match value:
+        case "":
+            return '""'
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case list() | tuple():
+            return printable(json.dumps(plain_value(value), ensure_ascii=False))
+        case _:
+            return text_for_people(value)
 
 
 def printable(text: str) -> str:

@@ -6,7 +6,6 @@ notes and progress go to standard error, so that what is piped stays clean.
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,14 +15,21 @@ from itertools import islice
 from typing import Protocol, TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from lakestate.cli.cells import csv_value, is_number, plain_value, printable, text_for_people
+from lakestate.cli.cells import csv_value, is_number, plain_value, printable, text_for_people, text_of_data
 
 WIDTH_WITHOUT_TERMINAL = 1000
 """What is piped is not folded: a line of a table stays a line."""
+
+COLUMN_GAP = 3
+"""The spaces between two columns."""
+
+FOLDED_WIDTH_MIN = 24
+"""A column that is folded into less than this cannot be read."""
 
 ROWS_OF_A_TABLE = 1000
 """A table is laid out as a whole; more rows than this follow as another one."""
@@ -104,10 +110,7 @@ class TableOutput:
         shown = {
             _title(name): text for name, value in report.facts.items() if (text := text_for_people(value))
         }
-        width = max((len(name) for name in shown), default=0)
-        for name, text in shown.items():
-            line = Text(f"{name:<{width}}  ", style="dim").append(text, style="not dim")
-            self.console.print(line)
+        self._print_facts(shown)
         for name, listing in report.listings.items():
             rows = list(listing.rows)
             if rows:
@@ -115,15 +118,39 @@ class TableOutput:
                 self._print_table(listing, rows)
 
     def _print_table(self, listing: Listing, rows: Sequence[Sequence[object]]) -> None:
+        show, title = (text_of_data, printable) if listing.is_data else (text_for_people, _title)
+        titles = [title(name) for name in listing.columns]
+        cells = [[show(cell) for cell in row] for row in rows]
+        folded = _column_to_fold(titles, cells, self.console.width)
+        if folded is None and self.console.is_terminal:
+            self._print_records(titles, cells)
+            return
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-        for index, name in enumerate(listing.columns):
-            cells = [row[index] for row in rows if row[index] is not None]
-            right = bool(cells) and all(is_number(cell) for cell in cells)
-            title = printable(name) if listing.is_data else _title(name)
-            table.add_column(Text(title), justify="right" if right else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(_cell_text(cell, listing)) for cell in row))
+        for index, name in enumerate(titles):
+            values = [row[index] for row in rows if row[index] is not None]
+            right = bool(values) and all(is_number(value) for value in values)
+            justify: JustifyMethod = "right" if right else "left"
+            table.add_column(
+                Text(name), justify=justify, overflow="fold", no_wrap=folded not in (None, index)
+            )
+        for texts in cells:
+            table.add_row(*map(Text, texts))
         self._print_without_trailing_spaces(table)
+
+    def _print_records(self, titles: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+        """Rows that the terminal is too narrow for, one below the other: a column is a line."""
+        for number, texts in enumerate(cells):
+            if number:
+                self.console.print()
+            self._print_facts(dict(zip(titles, texts, strict=True)))
+
+    def _print_facts(self, shown: Mapping[str, str]) -> None:
+        width = max(map(cell_len, shown), default=0)
+        for name, text in shown.items():
+            line = Text(f"{name}{' ' * (width - cell_len(name))}  ", style="dim").append(
+                text, style="not dim"
+            )
+            self.console.print(line)
 
     def _print_without_trailing_spaces(self, table: Table) -> None:
         if self.console.is_terminal:
@@ -164,9 +191,9 @@ class CsvOutput:
 
     def show_listing(self, listing: Listing) -> None:
         """Print a header and rows."""
-        writer = csv.writer(self.stream, lineterminator="\n")
-        writer.writerow(listing.columns)
-        writer.writerows([csv_value(cell) for cell in row] for row in listing.rows)
+        self.stream.write(_csv_line(listing.columns) + "\n")
+        for row in listing.rows:
+            self.stream.write(_csv_line([csv_value(cell) for cell in row]) + "\n")
 
     def show_report(self, report: Report) -> None:
         """Print the first listing. If there is none, each fact is a row."""
@@ -179,8 +206,28 @@ def _objects(listing: Listing) -> Iterator[dict[str, object]]:
         yield {name: plain_value(cell) for name, cell in zip(listing.columns, row, strict=True)}
 
 
-def _cell_text(cell: object, listing: Listing) -> str:
-    return str(cell) if listing.is_data and type(cell) is int else text_for_people(cell)
+def _column_to_fold(titles: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> int | None:
+    """The widest column, if the others fit into a line beside some of it; None if they do not."""
+    widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
+    widest = max(range(len(widths)), key=lambda index: widths[index], default=0)
+    between = COLUMN_GAP * (len(widths) - 1)
+    others = sum(widths) - (widths[widest] if widths else 0)
+    return widest if others + between + min(widths[widest], FOLDED_WIDTH_MIN) <= width else None
+
+
+def _csv_line(fields: Sequence[object]) -> str:
+    """A line of CSV. Null is nothing, an empty text is a pair of quotes: DuckDB and PostgreSQL read it so."""
+    texts = [_csv_field(each) for each in fields]
+    return ",".join(texts) if texts != [""] else '""'
+
+
+def _csv_field(value: object) -> str:
+    if value is None:
+        return ""
+    text = str(value)
+    if text and not any(each in text for each in ',"\r\n'):
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 def _title(name: str) -> str:

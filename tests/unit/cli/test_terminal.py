@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from threading import Event
 
@@ -79,3 +80,53 @@ def test_what_is_quick_says_nothing() -> None:
     line.start()
     line.stop()
     assert stream.getvalue() == ""
+
+
+def narrow(listing: Listing, monkeypatch: pytest.MonkeyPatch, width: int) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = Terminal()
+    make_output(Form.TABLE, stream).show_listing(listing)
+    return [line.rstrip() for line in re.sub("\x1b[^m]*m", "", stream.getvalue()).splitlines()]
+
+
+EPOCHS = Listing(
+    ("epoch", "status", "published", "watermark"),
+    [(4, "complete", "2026-01-01 12:00:00Z", "2026-01-01 11:00:00Z"), (3, "damaged", None, None)],
+)
+
+
+def test_a_row_that_the_terminal_is_too_narrow_for_is_shown_line_by_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert narrow(EPOCHS, monkeypatch, 40) == [
+        "epoch      4",
+        "status     complete",
+        "published  2026-01-01 12:00:00Z",
+        "watermark  2026-01-01 11:00:00Z",
+        "",
+        "epoch      3",
+        "status     damaged",
+        "published",
+        "watermark",
+    ]
+    assert len(narrow(EPOCHS, monkeypatch, 80)) == 4
+
+
+def test_only_the_widest_column_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = Listing(("epoch", "problem", "found"), [(4, "word " * 12, "2026-01-01")])
+    assert narrow(listing, monkeypatch, 50)[2:] == [
+        "    4   word word word word word word   2026-01-01",
+        "        word word word word word word",
+    ]
+
+
+def test_an_empty_text_is_not_shown_as_null() -> None:
+    rows = [("", ["a", None], True), (None, [("a", 1)], False)]
+    listing = Listing(("k", "m", "b"), rows, is_data=True)
+    shown = {}
+    for form in (Form.TABLE, Form.CSV):
+        stream = StringIO()
+        make_output(form, stream).show_listing(listing)
+        shown[form] = stream.getvalue().splitlines()
+    assert shown[Form.TABLE][2:] == ['""   ["a", null]   true', '     [["a", 1]]    false']
+    assert shown[Form.CSV] == ["k,m,b", '"","[""a"", null]",true', ',"[[""a"", 1]]",false']
