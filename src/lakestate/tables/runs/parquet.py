@@ -80,7 +80,9 @@ def run_writer(
 ) -> pq.ParquetWriter:
     """A writer for rows that arrive in pieces. `long` are the columns with long values.
 
-    Texts that are not sorted share no prefixes: looking for them takes twice the time of reading.
+    Texts that are not sorted share no prefixes: looking for them takes time. Their lengths apart from their
+    bytes, which Zstd likes better than both in turns, take a third less time than the default. Nobody looks
+    for some of such rows by statistics.
     """
     return pq.ParquetWriter(
         sink,
@@ -89,11 +91,15 @@ def run_writer(
         compression_level=COMPRESSION_LEVEL,
         use_dictionary=False,
         column_encoding=_encodings(schema, long, is_sorted),
-        write_statistics=[name for name in schema.names if name not in long] if long else True,
-        write_page_index=True,
+        write_statistics=_columns_with_statistics(schema, long) if is_sorted else False,
+        write_page_index=is_sorted,
         write_page_checksum=True,
         store_schema=True,
     )
+
+
+def _columns_with_statistics(schema: pa.Schema, long: frozenset[str]) -> list[str] | bool:
+    return [name for name in schema.names if name not in long] if long else True
 
 
 COLUMN_CHECKSUMS = b"lakestate.column_checksums"
@@ -278,4 +284,6 @@ def _encoding(type_: pa.DataType, is_sorted: bool) -> str | None:
         return "DELTA_BINARY_PACKED"
     if pa.types.is_floating(type_):
         return "BYTE_STREAM_SPLIT"
-    return "DELTA_BYTE_ARRAY" if is_sorted and is_text(type_) else None
+    if is_text(type_):
+        return "DELTA_BYTE_ARRAY" if is_sorted else "DELTA_LENGTH_BYTE_ARRAY"
+    return None
