@@ -90,7 +90,7 @@ def measure(run: Run) -> None:
         )
         run.record("grown", OURS, [late / early], {"what": name})
     run.say("on local Spark")
-    for sample in print_curve(run.pick(whole=100, quick=20), SPARK_SHOWN_EVERY):
+    for sample in print_curve(run.pick(whole=60, quick=20), SPARK_SHOWN_EVERY):
         for name, field in FIELDS.items():
             scale = 1000 if name == "stored" else 1
             run.record(name, SPARK, [getattr(sample, field) * scale], {EPOCH: sample.epoch})

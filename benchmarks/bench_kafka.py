@@ -1,17 +1,7 @@
-"""The Kafka sink in a pipeline against Spark's own Kafka sink, in one run.
-
-Both read the same Parquet files, one file per epoch, on `local[2]`, and write the same messages of about 100
-bytes to a topic of one broker on the same machine. Spark's sink delivers at least once, ours exactly once:
-its messages are staged, published and produced in a transaction. Rounds alternate; times are medians over
-epochs without the first two of a round.
-
-    python -m benchmarks kafka
-"""
+"""The Kafka sink in a pipeline against Spark's own Kafka sink, in one run."""
 
 from __future__ import annotations
 
-import statistics
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -19,48 +9,78 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from tests.support.jars import SPARK_KAFKA, spark_jars
+from tests.support.jars import KAFKA_BROKER, SPARK_KAFKA, jars_of, spark_jars
 from tests.support.servers.kafka import KafkaBroker
 
 import lakestate as ls
-from benchmarks.bench_sink_spark import Times, _batch_times
+from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_least
+from benchmarks.epoch_times import Times, batch_times
 from benchmarks.local_spark import local_spark
 
-EPOCHS = 6
-EPOCH_ROWS = 1_000_000
-ROUNDS = 2
+ROWS = 500_000
 PARTITIONS = 4
-RATIO_MIN = 1.0
 SCHEMA = "key string, value string"
+SPARKS_OWN, OURS = "Spark's Kafka sink", "KafkaSink"
+
+BENCHMARK = Benchmark(
+    name="kafka",
+    title="The Kafka sink",
+    text=(
+        "Messages of about 100 bytes from Parquet files, one file of 500k rows per epoch, on `local[2]`, to "
+        "a topic of 4 partitions of one broker on the same machine. Spark's sink delivers at least once, "
+        "ours exactly once: its messages are staged, published and produced in a transaction."
+    ),
+    contenders=(
+        Contender(SPARKS_OWN, '`format("kafka")`, all defaults'),
+        Contender(OURS, "in a `Pipeline`, 2 subtasks, all defaults"),
+    ),
+    questions=(
+        Question(
+            "rate",
+            "Rows per second into Kafka",
+            "rows/s",
+            aims=(
+                at_least(
+                    1.0,
+                    "`KafkaSink`, against Spark's Kafka sink",
+                    Point(OURS),
+                    Point(SPARKS_OWN),
+                    why="messages are staged in the job's store before they are produced, exactly once.",
+                ),
+            ),
+        ),
+    ),
+    seconds=(40, 70),
+)
 
 
-def main() -> None:
+def measure(run: Run) -> None:
+    for group in (KAFKA_BROKER, SPARK_KAFKA):
+        if not jars_of(group):
+            for name in CONTENDERS:
+                run.leave_out("rate", name, f"the jars of {group} are not there: run scripts/fetch-jars")
+            return
     spark = local_spark(spark_jars(SPARK_KAFKA))
-    with tempfile.TemporaryDirectory(prefix="lakestate-bench-") as name, KafkaBroker() as broker:
-        folder = Path(name)
-        _write_input(folder / "in")
-        found: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-        for number in range(ROUNDS):
-            for contender in sorted(CONTENDERS, reverse=number % 2 == 1):
-                topic = f"{number}-{contender.split()[0].replace(chr(39), '')}"
-                broker.create_topic(topic, PARTITIONS)
-                times = CONTENDERS[contender](spark, folder, broker.servers, topic)
-                found[contender] += times.clock_ms
-                broker.delete_topic(topic)
+    rows, epochs = run.pick(whole=(ROWS, 5), quick=(50_000, 4))
+    with run.folder() as folder, KafkaBroker() as broker:
+        _write_input(folder / "in", epochs, rows)
+
+        def deliver(name: str, number: int) -> list[float]:
+            topic = f"{number}-{[*CONTENDERS].index(name)}"
+            broker.create_topic(topic, PARTITIONS)
+            times = CONTENDERS[name](spark, folder, broker.servers, topic)
+            broker.delete_topic(topic)
+            return [rows / ms * 1000 for ms in times.clock_ms]
+
+        contenders = {name: lambda number, name=name: deliver(name, number) for name in CONTENDERS}
+        run.compare("rate", contenders, repetitions=run.pick(whole=2, quick=1))
     spark.stop()
-    print(f"{EPOCH_ROWS:,} rows of 100 bytes per epoch, {ROUNDS} rounds of {EPOCHS} epochs, medians:")
-    medians = {name: statistics.median(times) for name, times in found.items()}
-    for name, ms in medians.items():
-        print(f"  {name:<12} {ms:6.0f} ms   {EPOCH_ROWS / ms:6.0f}k rows/s")
-    ratio = medians["Spark's own"] / medians["pipeline"]
-    verdict = "reached" if ratio >= RATIO_MIN else "MISSED"
-    print(f"  pipeline / Spark's own: {ratio:.2f} x the rows/s; at least {RATIO_MIN}: {verdict}")
 
 
 def _sparks_own(spark: SparkSession, folder: Path, servers: str, topic: str) -> Times:
     writer = _input(spark, folder).writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
     checkpoint = str(folder / f"checkpoint-{topic}")
-    return _batch_times(writer.option("topic", topic).option("checkpointLocation", checkpoint))
+    return batch_times(writer.option("topic", topic).option("checkpointLocation", checkpoint))
 
 
 def _pipeline(spark: SparkSession, folder: Path, servers: str, topic: str) -> Times:
@@ -73,14 +93,14 @@ def _pipeline(spark: SparkSession, folder: Path, servers: str, topic: str) -> Ti
     pipeline = ls.Pipeline("kafka", f"file://{folder}/state-{topic}", parallelism=2)
     sink = ls.KafkaSink(servers, topic, key="key", value="value")
     pipeline.source(_input(spark, folder)).sink("out", sink)
-    query = pipeline.start(trigger={"availableNow": True}, listeners=[Ends()])
+    query = pipeline.start(trigger={"availableNow": True}, listeners=[Ends()], progress=False)
     query.awaitTermination()
     times.stop()
     query.stop()
     return times
 
 
-CONTENDERS = {"Spark's own": _sparks_own, "pipeline": _pipeline}
+CONTENDERS = {SPARKS_OWN: _sparks_own, OURS: _pipeline}
 
 
 def _input(spark: SparkSession, folder: Path) -> DataFrame:
@@ -88,15 +108,11 @@ def _input(spark: SparkSession, folder: Path) -> DataFrame:
     return reader.parquet(str(folder / "in"))
 
 
-def _write_input(folder: Path) -> None:
+def _write_input(folder: Path, epochs: int, rows: int) -> None:
     folder.mkdir()
     random = np.random.default_rng(0)
-    for number in range(EPOCHS):
-        keys = pa.array(random.integers(10_000_000, 99_999_999, EPOCH_ROWS)).cast(pa.string())
-        texts = [pa.array(random.integers(10**17, 10**18, EPOCH_ROWS)).cast(pa.string()) for _ in range(5)]
+    for number in range(epochs):
+        keys = pa.array(random.integers(10_000_000, 99_999_999, rows)).cast(pa.string())
+        texts = [pa.array(random.integers(10**17, 10**18, rows)).cast(pa.string()) for _ in range(5)]
         values = pc.binary_join_element_wise(*texts, ",")
         pq.write_table(pa.table({"key": keys, "value": values}), folder / f"{number:03}.parquet")
-
-
-if __name__ == "__main__":
-    main()

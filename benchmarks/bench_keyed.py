@@ -206,7 +206,7 @@ def restores(run: Run, folder: Path, keys: int) -> None:
         return [restore(folder, folder / "cache")]
 
     contenders = {PYARROW: read, COLD: cold, WARM: warm, FIRST: lambda _: [call("restore", folder, keys)]}
-    run.compare("restore", contenders, {KEYS: keys}, repetitions=run.pick(whole=5, quick=3), warm_up=1)
+    run.compare("restore", contenders, {KEYS: keys}, repetitions=run.pick(whole=4, quick=2), warm_up=1)
 
 
 def memory(run: Run, folder: Path, sizes: list[int]) -> None:
@@ -217,7 +217,7 @@ def memory(run: Run, folder: Path, sizes: list[int]) -> None:
             OURS: lambda _, here=here, size=size: [call("memory", here, size)],
             PYARROW: lambda _, here=here, size=size: [call("arrow", here, size)],
         }
-        run.compare("memory", contenders, {KEYS: size}, repetitions=run.pick(whole=3, quick=1))
+        run.compare("memory", contenders, {KEYS: size}, repetitions=1)
 
 
 def _wait_for_writers() -> None:

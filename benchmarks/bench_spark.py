@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_least, at_most
-from benchmarks.epochs import ROCKS_DB
+from benchmarks.core import Benchmark, Contender, Point, Question, Run, Unavailable, at_least, at_most
+from benchmarks.epochs import state_settings
 from benchmarks.local_spark import local_spark
 from benchmarks.running_totals import (
     APPLY_PANDAS,
@@ -21,13 +21,26 @@ from benchmarks.running_totals import (
     run_row_by_row,
     run_stateless,
     stored_bytes,
+    warm_up,
     write_rows,
 )
 
 SUBTASKS = 4
 SIZE, KIND, SKEW = "rows per epoch", "keys", "distribution"
-WARM_UP = 2
-"""Epochs of each repetition that are not counted. The first is never measured: its beginning is not known."""
+SMALL = 1_000
+"""Rows of the first epoch of each job: code is compiled and workers are started."""
+GROUP_BY_MAX = 1_000_000
+KINDS = (("strings", "uniform"), ("integers", "uniform"), ("strings", "skewed"), ("integers", "skewed"))
+WHOLE = (
+    (1_000, 6, 2, KINDS[:1]),
+    (10_000, 5, 2, KINDS[:1]),
+    (100_000, 4, 2, KINDS[:1]),
+    (250_000, 3, 2, KINDS),
+    (1_000_000, 2, 2, KINDS[:3]),
+    (5_000_000, 1, 1, KINDS[:1]),
+)
+QUICK = ((1_000, 4, 2, KINDS[:1]), (250_000, 2, 2, KINDS[:1]))
+"""Rows of an epoch, epochs that count, repetitions, and kinds of keys."""
 UNIFORM_STRINGS = {KIND: "strings", SKEW: "uniform"}
 MILLION = {SIZE: 1_000_000, **UNIFORM_STRINGS}
 QUARTER = {SIZE: 250_000, **UNIFORM_STRINGS}
@@ -36,7 +49,7 @@ MOST_IS_SPARK = (
     "Python, and writes its own logs. No state, however fast, makes that shorter."
 )
 EVERY_EPOCH = "an epoch of any size has metadata of each subtask, a manifest, a fence and a record to write."
-BY_PYTHON = "Spark's operators that call Python for each key need minutes for an epoch of this size"
+BY_PYTHON = "calls Python for each key, and needs minutes for an epoch of this size"
 
 BENCHMARK = Benchmark(
     name="spark",
@@ -118,7 +131,7 @@ BENCHMARK = Benchmark(
             "bytes",
             "Bytes of state that an epoch writes, merges and snapshots included",
             "bytes",
-            text="All files of the checkpoint after the last epoch divided by epochs; none is removed.",
+            text="All files of the checkpoint divided by the number of large epochs; none is removed.",
             aims=(
                 at_most(
                     1,
@@ -129,64 +142,54 @@ BENCHMARK = Benchmark(
             ),
         ),
     ),
-    seconds=(90, 600),
+    seconds=(70, 430),
     in_quick=True,
 )
 
 
 def measure(run: Run) -> None:
-    spark = local_spark(
-        {"spark.sql.shuffle.partitions": str(SUBTASKS), "spark.sql.adaptive.enabled": "false"} | ROCKS_DB
-    )
-    large = [("strings", "uniform"), ("integers", "uniform"), ("strings", "skewed"), ("integers", "skewed")]
-    for size, epochs, repetitions in run.pick(
-        whole=[(1_000, 12, 2), (10_000, 10, 2), (100_000, 8, 2), (250_000, 6, 2), (1_000_000, 4, 2)],
-        quick=[(1_000, 6, 2), (250_000, 4, 2)],
-    ):
-        kinds = large if size >= 250_000 and run.pick(whole=True, quick=False) else large[:1]
-        for kind, skew in kinds:
-            # Two repetitions of the first kind only: the others show whether keys matter.
-            count = repetitions if (kind, skew) == large[0] else 1
-            epochs_of_size(run, spark, size, epochs, count, {KIND: kind, SKEW: skew})
+    spark = local_spark(state_settings(SUBTASKS))
+    with run.folder() as folder:
+        warm_up(spark, folder, SUBTASKS)
+    for size, counted, repetitions, kinds in run.pick(whole=WHOLE, quick=QUICK):
+        for place, (kind, skew) in enumerate(kinds):
+            # The first kind is repeated; the others show whether keys matter.
+            count = repetitions if place == 0 else 1
+            epochs_of_size(run, spark, size, counted, count, {KIND: kind, SKEW: skew})
+    row_by_row(run, spark, 1_000, [TRANSFORM, TRANSFORM_PANDAS, APPLY_PANDAS])
+    row_by_row(run, spark, 10_000, [TRANSFORM, TRANSFORM_PANDAS, APPLY_PANDAS])
     if run.pick(whole=True, quick=False):
-        epochs_of_size(run, spark, 5_000_000, 3, 1, UNIFORM_STRINGS)
-    for size, names in run.pick(
-        whole=[
-            (1_000, [TRANSFORM, TRANSFORM_PANDAS, APPLY_PANDAS]),
-            (10_000, [TRANSFORM, TRANSFORM_PANDAS, APPLY_PANDAS]),
-            (100_000, [TRANSFORM, TRANSFORM_PANDAS, APPLY_PANDAS]),
-        ],
-        quick=[(10_000, [TRANSFORM, TRANSFORM_PANDAS, APPLY_PANDAS])],
-    ):
-        row_by_row(run, spark, size, names)
+        row_by_row(run, spark, 100_000, [TRANSFORM, APPLY_PANDAS])
+    run.leave_out("rows-per-epoch", TRANSFORM_PANDAS, BY_PYTHON, {SIZE: 100_000, **UNIFORM_STRINGS})
     for name in (TRANSFORM, TRANSFORM_PANDAS, APPLY_PANDAS):
         run.leave_out("rows-per-epoch", name, BY_PYTHON, {SIZE: 250_000, **UNIFORM_STRINGS})
     spark.stop()
 
 
 def epochs_of_size(
-    run: Run, spark: SparkSession, size: int, epochs: int, repetitions: int, data: dict[str, str]
+    run: Run, spark: SparkSession, size: int, counted: int, repetitions: int, data: dict[str, str]
 ) -> None:
-    """All contenders that work on whole batches."""
+    """Contenders that work on whole batches: a small epoch, one that fills state, and those that count."""
     with run.folder() as folder:
-        source, kind = folder / "in", data[KIND]
-        keys = max(100_000, 2 * size)
-        write_rows(source, epochs, size, keys=keys, kind=kind, skew=data[SKEW])
-        warm_up = min(WARM_UP, epochs - 2)
+        source, kind, keys = folder / "in", data[KIND], max(100_000, 2 * size)
+        write_rows(source, 1, SMALL, keys=keys, **_kind_and_skew(data))
+        write_rows(source, 1 + counted, size, keys=keys, **_kind_and_skew(data), first=1)
 
         def lakestate(number: int) -> list[float]:
             times = run_lakestate(spark, source, folder / str(number), kind, SUBTASKS)
-            _record_bytes(run, LAKESTATE, folder / str(number) / "lakestate", size, epochs, data)
-            return _rates(times, size, warm_up)
+            _record_bytes(run, LAKESTATE, folder / str(number) / "lakestate", size, counted, data)
+            return _rates(times, size, counted)
 
         def stateless(number: int) -> list[float]:
             times = run_stateless(spark, source, folder / str(number), kind, SUBTASKS)
-            return _rates(times, size, warm_up)
+            return _rates(times, size, counted)
 
         def group_by(number: int) -> list[float]:
+            if size > GROUP_BY_MAX:
+                raise Unavailable("an epoch of this size takes more than a minute")
             times = run_group_by(spark, source, folder / str(number), kind)
-            _record_bytes(run, GROUP_BY, folder / str(number) / "group-by" / "state", size, epochs, data)
-            return _rates(times, size, warm_up)
+            _record_bytes(run, GROUP_BY, folder / str(number) / "group-by" / "state", size, counted, data)
+            return _rates(times, size, counted)
 
         contenders = {LAKESTATE: lakestate, STATELESS: stateless, GROUP_BY: group_by}
         run.compare("rows-per-epoch", contenders, {SIZE: size, **data}, repetitions=repetitions)
@@ -195,12 +198,12 @@ def epochs_of_size(
 def row_by_row(run: Run, spark: SparkSession, size: int, names: list[str]) -> None:
     """Operators of Spark that call Python for each key: one epoch after two small ones."""
     with run.folder() as folder:
-        keys = max(100_000, 2 * size)
-        write_rows(folder / "in", 2, 1_000, keys=keys, **_kind_and_skew(UNIFORM_STRINGS))
-        write_rows(folder / "in", 1, size, keys=keys, **_kind_and_skew(UNIFORM_STRINGS), first=2)
+        data, keys = _kind_and_skew(UNIFORM_STRINGS), max(100_000, 2 * size)
+        write_rows(folder / "in", 2, SMALL, keys=keys, **data)
+        write_rows(folder / "in", 1, size, keys=keys, **data, first=2)
         contenders = {
             name: lambda number, name=name: _rates(
-                run_row_by_row(spark, folder / "in", folder / str(number), "strings", name), size, 2
+                run_row_by_row(spark, folder / "in", folder / str(number), "strings", name), size, 1
             )
             for name in names
         }
@@ -211,13 +214,13 @@ def _kind_and_skew(data: dict[str, str]) -> dict[str, str]:
     return {"kind": data[KIND], "skew": data[SKEW]}
 
 
-def _rates(times_ms: list[float], size: int, warm_up: int) -> list[float]:
-    """Rows per second of the epochs that count; the first epoch has no time already."""
-    return [size / ms * 1000 for ms in times_ms[warm_up - 1 :]]
+def _rates(times_ms: list[float], size: int, counted: int) -> list[float]:
+    """Rows per second of the last epochs."""
+    return [size / ms * 1000 for ms in times_ms[-counted:]]
 
 
 def _record_bytes(
-    run: Run, contender: str, folder: Path, size: int, epochs: int, data: dict[str, str]
+    run: Run, contender: str, folder: Path, size: int, counted: int, data: dict[str, str]
 ) -> None:
     if size >= 250_000:
-        run.record("bytes", contender, [stored_bytes(folder) / epochs], {SIZE: size, **data})
+        run.record("bytes", contender, [stored_bytes(folder) / (1 + counted)], {SIZE: size, **data})

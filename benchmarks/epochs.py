@@ -29,6 +29,15 @@ ROCKS_DB = {
 }
 """Spark's own state as its documentation recommends it for large state."""
 
+
+def state_settings(subtasks: int) -> dict[str, str]:
+    """Settings of a session that compares Spark's state with ours: as many partitions as subtasks."""
+    return ROCKS_DB | {
+        "spark.sql.shuffle.partitions": str(subtasks),
+        "spark.sql.adaptive.enabled": "false",
+    }
+
+
 WARM_UP = 2
 """Epochs that are not counted: code is compiled and workers are started."""
 

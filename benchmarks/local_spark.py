@@ -18,11 +18,13 @@ SETTINGS = {
 }
 
 
-def local_spark(settings: dict[str, str] | None = None) -> SparkSession:
-    """A session whose Python workers can import this repository."""
+def local_spark(settings: dict[str, str] | None = None, *, master: str = "local[2]") -> SparkSession:
+    """A session whose Python workers can import this repository; on a cluster if one is named."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Spark's own code for pandas warns once for each key.
+    os.environ["PYTHONWARNINGS"] = "ignore::FutureWarning"
     here, given = str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([here, given] if given else [here])
-    session = SparkSession.builder.master("local[2]").config(map=SETTINGS | (settings or {})).getOrCreate()
+    session = SparkSession.builder.master(master).config(map=SETTINGS | (settings or {})).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -21,7 +21,7 @@ from benchmarks.core.shown import shown_number, shown_parameters, shown_value
 
 COLOURS = ("#0b6e99", "#d9730d", "#6940a5", "#0f7b6c", "#ad1a72", "#8c6d1f", "#5a6570", "#c0392b")
 MARKERS = "osD^vPX*"
-LOGARITHMIC_FROM = 15
+LOGARITHMIC_FROM = 9
 """The ratio of the greatest to the least value from which an axis is logarithmic."""
 STYLE = {
     "svg.fonttype": "none",
@@ -119,8 +119,13 @@ def _scale(set_scale: Any, values: Sequence[float]) -> bool:
 
 
 def _draw_bars(axes: Any, benchmark: Benchmark, question: Question, measured: Sequence[Measurement]) -> None:
-    colours = {each.name: COLOURS[n % len(COLOURS)] for n, each in enumerate(benchmark.contenders)}
-    several = len({tuple(each.parameters.items()) for each in measured}) > 1
+    order = [each.name for each in benchmark.contenders]
+    colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(order)}
+    rows = list(dict.fromkeys(tuple(each.parameters.items()) for each in measured))
+    measured = sorted(
+        measured, key=lambda each: (rows.index(tuple(each.parameters.items())), order.index(each.contender))
+    )
+    several = len(rows) > 1
     labels = [
         f"{each.contender}: {shown_parameters(each.parameters)}" if several else each.contender
         for each in measured
@@ -135,10 +140,10 @@ def _draw_bars(axes: Any, benchmark: Benchmark, question: Question, measured: Se
     _scale(axes.set_xscale, medians)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: shown_value(value, question.unit)))
     axes.grid(visible=False, axis="y")
-    for place, median in zip(places, medians, strict=True):
+    for place, spread in zip(places, spreads, strict=True):
         axes.annotate(
-            shown_value(median, question.unit),
-            (median, place),
+            shown_value(spread.median, question.unit),
+            (spread.high, place),
             (4, 0),
             textcoords="offset points",
             va="center",

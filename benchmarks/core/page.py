@@ -126,7 +126,7 @@ def aims_table(question: Question, aims: Iterable[Aim], result: BenchmarkResult)
         text = f"{shown_number(figure)} ×" if aim.denominator else shown_value(figure, question.unit)
         verdict = "" if aim.is_reached(figure) else f", **missed by {aim.shortfall(figure):.0%}**"
         rows.append([aim.what, *shown, text, _bound(aim, question) + verdict])
-    return table(("aim", "of", "against", "figure", "bound"), rows)
+    return table(("what", "measured", "compared with", "figure", "aim"), rows)
 
 
 def _bound(aim: Aim, question: Question) -> str:

@@ -53,9 +53,9 @@ def shown_parameters(parameters: Parameters) -> str:
     """Parameters for the title of a panel.
 
     >>> shown_parameters({"rows per epoch": 1000, "keys": "strings"})
-    '1,000 rows per epoch, strings as keys'
+    '1,000 rows per epoch, keys: strings'
     """
     return ", ".join(
-        f"{shown_parameter(value)} {name}" if isinstance(value, int | float) else f"{value} as {name}"
+        f"{shown_parameter(value)} {name}" if isinstance(value, int | float) else f"{name}: {value}"
         for name, value in parameters.items()
     )

@@ -1,0 +1,106 @@
+"""One to eight subtasks on a Spark standalone cluster of two workers with one core each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from tests.support.spark.standalone_cluster import StandaloneCluster
+
+from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_least
+from benchmarks.epochs import WARM_UP, state_settings
+from benchmarks.local_spark import local_spark
+from benchmarks.running_totals import (
+    GROUP_BY,
+    LAKESTATE,
+    STATELESS,
+    run_group_by,
+    run_lakestate,
+    run_stateless,
+    warm_up,
+    write_rows,
+)
+
+SUBTASKS = "subtasks"
+WORKERS = 2
+ROWS = 250_000
+
+BENCHMARK = Benchmark(
+    name="scaling",
+    title="Subtasks on a cluster",
+    text=(
+        f"Running totals with string keys, {ROWS:,} rows per epoch, on a standalone cluster of {WORKERS} "
+        "workers with one core and 1 GB each, all on one machine. More subtasks than cores cost something "
+        "and gain nothing; they show what each further subtask costs."
+    ),
+    contenders=(
+        Contender(LAKESTATE, "all defaults; each worker has a cache of its own"),
+        Contender(STATELESS, "`foreachBatch`: rows routed to as many tasks by key, and summed up by pyarrow"),
+        Contender(GROUP_BY, "RocksDB with changelog checkpoints, as many shuffle partitions"),
+    ),
+    questions=(
+        Question(
+            "rate",
+            "Rows per second on a cluster, by subtasks",
+            "rows/s",
+            axis=SUBTASKS,
+            aims=(
+                at_least(
+                    1,
+                    "2 subtasks on 2 workers, against 1 subtask",
+                    Point(LAKESTATE, {SUBTASKS: 2}),
+                    Point(LAKESTATE, {SUBTASKS: 1}),
+                    in_readme=False,
+                    why="at this size, what Spark does around an epoch is most of it, on the driver.",
+                ),
+                at_least(
+                    0.6,
+                    "8 subtasks on 2 workers, against 2 subtasks",
+                    Point(LAKESTATE, {SUBTASKS: 8}),
+                    Point(LAKESTATE, {SUBTASKS: 2}),
+                    in_readme=False,
+                    why="each subtask is a Spark task with a Python worker, a run and metadata of its own.",
+                ),
+            ),
+        ),
+    ),
+    seconds=(60, 120),
+)
+
+
+def measure(run: Run) -> None:
+    with run.folder() as folder, StandaloneCluster(folder / "cluster", workers=WORKERS) as cluster:
+        settings = state_settings(WORKERS) | {
+            "spark.executor.memory": "700m",
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        }
+        spark = local_spark(settings, master=cluster.url)
+        rows, epochs = run.pick(whole=(ROWS, 4), quick=(20_000, 4))
+        write_rows(folder / "in", epochs, rows, keys=2 * rows, kind="strings", skew="uniform")
+        warm_up(spark, folder / "warm-up", WORKERS)
+        # Up and down again: what comes later finds a warmer JVM.
+        for number, subtasks in run.pick(
+            whole=[(0, 1), (0, 2), (0, 4), (0, 8), (1, 8), (1, 4), (1, 2), (1, 1)], quick=[(0, 1), (0, 2)]
+        ):
+            measure_subtasks(run, spark, folder / str(number), rows, subtasks)
+        spark.stop()
+
+
+def measure_subtasks(run: Run, spark: SparkSession, folder: Path, rows: int, subtasks: int) -> None:
+    """All contenders at one parallelism."""
+    source = folder.parent / "in"
+    spark.conf.set("spark.sql.shuffle.partitions", str(subtasks))
+
+    def place(number: int) -> Path:
+        return folder / str(subtasks)
+
+    contenders = {
+        LAKESTATE: lambda number: run_lakestate(spark, source, place(number), "strings", subtasks),
+        STATELESS: lambda number: run_stateless(spark, source, place(number), "strings", subtasks),
+        GROUP_BY: lambda number: run_group_by(spark, source, place(number), "strings"),
+    }
+    rates = {
+        name: lambda number, work=work: [rows / ms * 1000 for ms in work(number)[WARM_UP - 1 :]]
+        for name, work in contenders.items()
+    }
+    run.compare("rate", rates, {SUBTASKS: subtasks}, repetitions=1)

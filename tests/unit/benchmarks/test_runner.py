@@ -1,0 +1,92 @@
+"""A run keeps what it has, continues after a failure, and says in the end that there was one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("matplotlib")
+from benchmarks import __main__ as runner
+from benchmarks.core import Benchmark, Contender, Question, Run, Scale
+from benchmarks.core import child as child_process
+from benchmarks.core.progress import ProgressBar
+from benchmarks.core.result import load_result
+
+BENCHMARK = Benchmark("x", "X", "", (Contender("a", ""),), (Question("q", "Q", "ms"),), seconds=(1, 1))
+
+
+@pytest.fixture
+def pipe() -> Iterator[int]:
+    reading, writing = os.pipe()
+    yield writing
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.fixture
+def call_child(
+    tmp_path: Path, pipe: int, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[Run], None]], int]:
+    def call(measure: Callable[[Run], None]) -> int:
+        module = SimpleNamespace(BENCHMARK=BENCHMARK, measure=measure)
+        monkeypatch.setattr(child_process, "load_module", lambda name: module)
+        return child_process.main("x", "quick", tmp_path, pipe)
+
+    return call
+
+
+def fail(number: int) -> list[float]:
+    raise OSError("disk full")
+
+
+def test_what_was_measured_is_stored_when_all_is_done(
+    call_child: Callable[[Callable[[Run], None]], int], tmp_path: Path
+) -> None:
+    assert call_child(lambda run: run.record("q", "a", [1, 2, 3])) == 0
+    stored = load_result(tmp_path, "x")
+    assert stored is not None
+    assert (stored.scale, stored.measurements[0].values) == ("quick", (1, 2, 3))
+
+
+def test_a_contender_that_fails_is_stored_and_makes_the_run_fail(
+    call_child: Callable[[Callable[[Run], None]], int], tmp_path: Path
+) -> None:
+    code = call_child(lambda run: run.compare("q", {"a": fail}, repetitions=1))
+    assert code == child_process.CONTENDER_FAILED
+    stored = load_result(tmp_path, "x")
+    assert stored is not None
+    assert stored.absences[0].reason == "failed: OSError: disk full"
+
+
+def test_a_benchmark_that_fails_leaves_the_last_result(
+    call_child: Callable[[Callable[[Run], None]], int], tmp_path: Path
+) -> None:
+    call_child(lambda run: run.record("q", "a", [1]))
+    last = load_result(tmp_path, "x")
+    with pytest.raises(OSError, match="disk full"):
+        call_child(lambda run: [run.record("q", "a", [2]), fail(0)])  # type: ignore[func-returns-value]
+    assert load_result(tmp_path, "x") == last
+
+
+def test_the_others_run_after_one_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+
+    def run_one(name: str, scale: Scale, folder: Path, bar: ProgressBar) -> int:
+        called.append(name)
+        (tmp_path / f"{name}.log").write_text("said something")
+        return 1 if name == "b" else 0
+
+    monkeypatch.setattr(runner, "run_one", run_one)
+    monkeypatch.setattr(runner, "LOGS", tmp_path)
+    monkeypatch.setattr(runner, "QUICK", tmp_path)
+    assert runner.run_all(["a", "b", "c"], {}, Scale.QUICK) == ["b"]
+    assert called == ["a", "b", "c"]
+
+
+def test_an_unknown_name_is_refused_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner.main(["nonsense"]) == 2
+    assert "no benchmark named nonsense; there are: " in capsys.readouterr().err
