@@ -50,6 +50,16 @@ def test_output_that_is_visible_is_listed_and_must_be_accepted(rolling: Path) ->
     assert (code, shown["done"], shown["epoch"]) == (0, True, 5)
 
 
+def test_output_of_epochs_that_are_gone_may_be_visible(state: Path) -> None:
+    run_command("tag", "clicks", "first", "1")
+    (state / "clicks/checkpoints/2/manifest.pb").unlink()
+    answer = run_command("rollback", "clicks", "first")
+    assert answer.code == ExitCode.REFUSED
+    assert "output of epochs after 1 may be visible" in answer.err
+    answer = run_command("rollback", "clicks", "first", "--dry-run")
+    assert (answer.code, answer.err) == (0, "this is refused without --accept-visible-output\n")
+
+
 def test_a_job_that_was_rolled_back_continues_with_exact_results(rolling: Path) -> None:
     assert as_json("rollback", "shop", "2", "--accept-visible-output")[0] == 0
     # Its time is that of the clock from here on.

@@ -9,7 +9,7 @@ from lakestate.cli.code import load_outputs
 from lakestate.cli.options import command, dry_run_option, job_argument, pipeline_option
 from lakestate.cli.output import Listing, Report
 from lakestate.cli.session import Session
-from lakestate.cli.waiting import waiting
+from lakestate.cli.waiting import note, waiting
 from lakestate.errors import InvalidInputError, VisibleOutputError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.values import Epoch
@@ -55,12 +55,9 @@ def rollback(
     if dry_run or (not later.is_empty and not accept_visible_output):
         session.show(_report(job_id, number, None, later, ()))
         if not dry_run:
-            raise VisibleOutputError(
-                f"output of epochs after {number} is visible, and would be written again",
-                object_name=f"job {job_id}",
-                action="remove it if readers must not see it twice, then pass --accept-visible-output; "
-                "nothing was changed",
-            )
+            raise _refusal(job_id, number, later)
+        if not later.is_empty and not accept_visible_output:
+            note("this is refused without --accept-visible-output")
         return
     with waiting("going back"):
         done = go_back(
@@ -72,6 +69,18 @@ def rollback(
             accept_visible_output=accept_visible_output,
         )
     session.show(_report(job_id, number, done.epoch, later, done.finished_files))
+
+
+def _refusal(job_id: str, number: Epoch, later: LaterOutput) -> VisibleOutputError:
+    is_known = bool(later.files or later.commits)
+    certainty = "is" if is_known else "may be"
+    return VisibleOutputError(
+        f"output of epochs after {number} {certainty} visible, and would be written again",
+        object_name=f"job {job_id}",
+        found=None if is_known else "epochs that are gone, or cannot be read",
+        action="remove it if readers must not see it twice, then pass --accept-visible-output; "
+        "nothing was changed",
+    )
 
 
 def _require_no_sinks(job: JobObjects, number: Epoch) -> None:
@@ -106,6 +115,6 @@ def _report(
         {
             "visible_files": Listing(("sink", "epoch", "file", "rows", "size_bytes"), files),
             "other_commits": Listing(("of", "epoch"), commits),
-            "not_known": Listing(("from_epoch", "to_epoch"), unknown),
+            "output_not_known": Listing(("from_epoch", "to_epoch"), unknown),
         },
     )

@@ -29,6 +29,7 @@ _NOT_APPLIED_CODES = frozenset({"RequestTimeout", "BadDigest", "RequestTimeTooSk
 damaged in transit, was signed too long ago, or came while another was in progress."""
 
 _NO_BUCKET_CODES = frozenset({"NoSuchBucket", "ContainerNotFound"})
+_DENIED_STATUS = frozenset({401, 403})
 _DENIED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 _CONDITION = (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotModifiedError)
 _PERMANENT = (
@@ -64,11 +65,16 @@ def _translation(error: exceptions.BaseError, object_name: str, reason: str) -> 
         return ConditionFailedError(reason)
     if is_not_applied(failure.status, failure.code):
         return TransientFault(reason, Applied.NO)
-    if isinstance(error, _DENIED):
+    is_permanent = failure.status is not None and _is_permanent(failure.status)
+    if is_permanent and failure.obstacle is Obstacle.ASKED_THE_INSTANCE:
+        return _no_credentials_error(object_name, reason)
+    if isinstance(error, _DENIED) or failure.status in _DENIED_STATUS:
         return _refusal_error("access denied", object_name, reason, "check the credentials and their rights")
+    if failure.code in _NO_BUCKET_CODES:
+        return _not_found_error(object_name, failure)
     if failure.status == 416 or failure.obstacle is Obstacle.OUT_OF_RANGE:
         return beyond_end_error(object_name)
-    if isinstance(error, _PERMANENT) or (failure.status is not None and _is_permanent(failure.status)):
+    if isinstance(error, _PERMANENT) or is_permanent:
         return _refusal_error("the store refused the request", object_name, reason, None)
     return _transient_or_misconfigured(failure.obstacle, object_name, reason)
 
@@ -79,8 +85,7 @@ def _transient_or_misconfigured(obstacle: Obstacle | None, object_name: str, rea
             action = "check the endpoint in the options and in the environment"
             return _refusal_error("no request can be made", object_name, reason, action)
         case Obstacle.NO_CREDENTIALS:
-            action = "pass them as options or set the environment"
-            return _refusal_error("no credentials", object_name, reason, action)
+            return _no_credentials_error(object_name, reason)
         case Obstacle.NOT_CONNECTED:
             return TransientFault(reason, Applied.NO)
         case _:
@@ -96,6 +101,12 @@ def _not_found_error(object_name: str, failure: Failure) -> NotFoundError:
         action = "create the bucket, or correct the URL"
         return NotFoundError("no such bucket", object_name=object_name, action=action)
     return NotFoundError("no such object", object_name=object_name)
+
+
+def _no_credentials_error(object_name: str, reason: str) -> LakestateError:
+    return _refusal_error(
+        "no credentials", object_name, reason, "pass them as options or set the environment"
+    )
 
 
 def _refusal_error(summary: str, object_name: str, reason: str, action: str | None) -> LakestateError:

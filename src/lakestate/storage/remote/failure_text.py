@@ -22,6 +22,8 @@ class Obstacle(Enum):
     OUT_OF_RANGE = auto()
     INVALID_ENDPOINT = auto()
     NO_CREDENTIALS = auto()
+    ASKED_THE_INSTANCE = auto()
+    """The machine was asked for credentials, because none were given."""
     NOT_CONNECTED = auto()
 
 
@@ -36,6 +38,7 @@ _OBSTACLES = (
         Obstacle.NO_CREDENTIALS,
         re.compile(r"Missing\w*(?:Key|Secret|Account|Credential|Token)|Missing (?:Access|Secret)"),
     ),
+    (Obstacle.ASKED_THE_INSTANCE, re.compile(r"http://169\.254\.169\.254/")),
     # The client's own kind; `kind: ConnectionReset` further inside may follow a sent request.
     (Obstacle.NOT_CONNECTED, re.compile(r"HttpError \{\s*kind: Connect,")),
 )

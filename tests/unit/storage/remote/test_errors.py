@@ -128,3 +128,23 @@ def test_a_fault_of_an_upload_that_may_pass_says_whether_it_may_have_acted(
 def test_an_upload_that_is_refused_for_good_is_not_tried_again(code: str) -> None:
     with pytest.raises(InvalidInputError), translate_boto_errors("store/object", Redaction({})):
         raise refusal(400, code)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (STATUS.format("403 Forbidden"), "access denied: store/object; .*check the credentials"),
+        (
+            STATUS.format("404 Not Found").replace("Some", "NoSuchBucket"),
+            "no such bucket: store/object; create the bucket, or correct the URL",
+        ),
+        (
+            STATUS.format("403 Forbidden").replace("127.0.0.1:1/b/x", "169.254.169.254/latest/api/token"),
+            "no credentials: store/object; .*pass them as options or set the environment",
+        ),
+    ],
+)
+def test_a_listing_that_is_refused_says_what_to_do(text: str, told: str) -> None:
+    """obstore has exceptions of their own for single objects, and none for listings."""
+    with pytest.raises(LakestateError, match=told):
+        raise meaning(exceptions.GenericError(text))
