@@ -70,6 +70,7 @@ BENCHMARK = Benchmark(
         ),
     ),
     seconds=(45, 120),
+    in_quick=True,
 )
 
 

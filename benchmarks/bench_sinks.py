@@ -26,6 +26,7 @@ ROWS = 500_000
 SMALL_EPOCHS = 50
 SMALL_ROWS = 20_000
 SCHEMA = "id bigint, user string, amount double, ts timestamp, country string"
+OWN_SESSION_TIMEOUT_S = 120
 CODEC = "zstd"
 ZSTD_LEVEL = 3
 """The level that Spark uses."""
@@ -141,12 +142,15 @@ def large_epochs(run: Run, spark: SparkSession, folder: Path, rows: int) -> None
 
 def small_epochs(run: Run, spark: SparkSession, folder: Path) -> None:
     """Files that readers see in the end, and the time of an epoch."""
-    for name in (SPARK_PARQUET, DATA_SOURCE, PIPELINE):
-        run.say(f"small epochs: {name}")
+
+    def timed(name: str) -> list[float]:
         target = folder / f"small-{_plain(name)}"
         times = CONTENDERS[name](spark, folder / "small", target)
         run.record("files", name, [len(_visible(target / "out"))])
-        run.record("small", name, times.clock_ms)
+        return times.clock_ms
+
+    names = (SPARK_PARQUET, DATA_SOURCE, PIPELINE)
+    run.compare("small", {name: lambda _, name=name: timed(name) for name in names}, repetitions=1)
     for name in (SPARK_DELTA, OUR_DELTA, SPARK_ICEBERG, OUR_ICEBERG):
         run.leave_out("files", name, "`freshness` counts files of tables")
 
@@ -220,7 +224,12 @@ def _in_own_session(name: str, source: Path, folder: Path) -> list[float]:
     if not jars_of(group):
         raise Unavailable(f"the jars of {group} are not there: run scripts/fetch-jars")
     command = [sys.executable, "-m", "benchmarks.spark_table_sink", group, str(source), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=OWN_SESSION_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"it has not ended after {OWN_SESSION_TIMEOUT_S} s") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "Error" in line or "Exception" in line]
         jars = ", ".join(jar.stem for jar in jars_of(group) if "spark" in jar.stem)

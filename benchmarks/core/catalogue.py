@@ -35,7 +35,18 @@ def declared_benchmarks() -> list[Benchmark]:
     return sorted((each for each in found if each is not None), key=_place)
 
 
-ORDER = ("spark", "operators", "nexmark", "keyed", "recovery", "memory", "changes", "scaling", "object_store")
+ORDER = (
+    "spark",
+    "operators",
+    "nexmark",
+    "keyed",
+    "recovery",
+    "changes",
+    "scaling",
+    "object_store",
+    "sinks",
+    "freshness",
+)
 """The questions that readers ask first; the others follow by name."""
 
 

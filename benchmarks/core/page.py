@@ -49,6 +49,8 @@ def _section(benchmark: Benchmark, result: BenchmarkResult | None) -> str:
         parts.append(f"Not measured yet: `make bench ONLY={benchmark.name}`.\n")
         return "\n".join(parts)
     parts.append(provenance(benchmark, result) + "\n")
+    if result.failure:
+        parts.append(f"**The run failed before its end**, and the rest is missing: {result.failure}\n")
     parts.append(
         table(("contender", "settings"), [(each.name, each.settings) for each in benchmark.contenders])
     )

@@ -89,6 +89,8 @@ class BenchmarkResult:
     seconds: float
     measurements: tuple[Measurement, ...]
     absences: tuple[Absence, ...] = ()
+    failure: str = ""
+    """Why the run ended before all was measured."""
 
     def of_question(self, question: str) -> list[Measurement]:
         """The measurements of a question, in the order in which they were made."""
@@ -137,6 +139,7 @@ def decode_result(text: str) -> BenchmarkResult:
             for each in stored["measurements"]
         ),
         absences=tuple(Absence(**each) for each in stored["absences"]),
+        failure=stored.get("failure", ""),
     )
 
 

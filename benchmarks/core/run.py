@@ -97,7 +97,7 @@ class Run:
                 self.absences.append(Absence(question, contender, given, str(reason)))
                 out.add(contender)
             except Exception as failure:  # noqa: BLE001 - the others still run, and the run fails in the end
-                text = f"failed: {type(failure).__name__}: {str(failure).strip().partition(chr(10))[0][:200]}"
+                text = f"failed: {describe_failure(failure)}"
                 self.absences.append(Absence(question, contender, given, text, is_failure=True))
                 out.add(contender)
                 self.say(text)
@@ -118,6 +118,15 @@ class Run:
         self.benchmark.question(question)
         if contender not in {known.name for known in self.benchmark.contenders}:
             raise ValueError(f"benchmark {self.benchmark.name} does not declare the contender {contender!r}")
+
+
+def describe_failure(failure: Exception) -> str:
+    """The first line of what an exception says.
+
+    >>> describe_failure(OSError("disk full\\nmore"))
+    'OSError: disk full'
+    """
+    return f"{type(failure).__name__}: {str(failure).strip().partition(chr(10))[0][:200]}"
 
 
 def alternate(names: Sequence[str], repetitions: int) -> Iterator[tuple[int, str]]:

@@ -43,6 +43,11 @@ def fail(number: int) -> list[float]:
     raise OSError("disk full")
 
 
+def fail_halfway(run: Run) -> None:
+    run.record("q", "a", [2])
+    fail(0)
+
+
 def test_what_was_measured_is_stored_when_all_is_done(
     call_child: Callable[[Callable[[Run], None]], int], tmp_path: Path
 ) -> None:
@@ -67,9 +72,17 @@ def test_a_benchmark_that_fails_leaves_the_last_result(
 ) -> None:
     call_child(lambda run: run.record("q", "a", [1]))
     last = load_result(tmp_path, "x")
-    with pytest.raises(OSError, match="disk full"):
-        call_child(lambda run: [run.record("q", "a", [2]), fail(0)])  # type: ignore[func-returns-value]
+    assert call_child(fail_halfway) == child_process.FAILED
     assert load_result(tmp_path, "x") == last
+
+
+def test_what_was_measured_before_a_failure_is_better_than_nothing(
+    call_child: Callable[[Callable[[Run], None]], int], tmp_path: Path
+) -> None:
+    assert call_child(fail_halfway) == child_process.FAILED
+    stored = load_result(tmp_path, "x")
+    assert stored is not None
+    assert (stored.measurements[0].values, stored.failure) == ((2,), "OSError: disk full")
 
 
 def test_the_others_run_after_one_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
