@@ -94,6 +94,8 @@ class Question:
     """`rows/s`, `ms`, `bytes`, or a plural that is counted, such as `files`."""
     axis: str | None = None
     """The parameter along the figure's horizontal axis; bars if there is none."""
+    is_stacked: bool = False
+    """Whether contenders are parts of one whole: a bar for each set of parameters, made of them."""
     text: str = ""
     aims: tuple[Aim, ...] = ()
     in_readme: bool = False

@@ -1,11 +1,13 @@
-"""The SVG of a question: lines along its axis, or bars; a panel for each set of the other parameters.
+"""The SVG of a question: lines along its axis, bars, or bars made of parts.
+
+Lines have a panel for each set of the other parameters.
 
 The same result gives the same bytes: no dates, no random names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ STYLE = {
     "figure.facecolor": "white",
 }
 PANELS_PER_ROW = 2
+LABELLED_SHARE = 0.06
+"""A part that is smaller has its name in the legend only."""
 
 
 def draw_question(benchmark: Benchmark, question: Question, result: BenchmarkResult, path: Path) -> None:
@@ -45,7 +49,9 @@ def draw_question(benchmark: Benchmark, question: Question, result: BenchmarkRes
         across = min(PANELS_PER_ROW, len(panels))
         down = -(-len(panels) // across)
         bars = question.axis is None
-        height = 0.9 + 0.32 * len(measured) if bars else 4.2 * down
+        height = 4.2 * down
+        if bars:
+            height = 2.4 + 0.6 * len(panels) if question.is_stacked else 0.9 + 0.32 * len(measured)
         figure, axes = plt.subplots(
             1 if bars else down,
             1 if bars else across,
@@ -53,7 +59,9 @@ def draw_question(benchmark: Benchmark, question: Question, result: BenchmarkRes
             squeeze=False,
             sharey=not bars,
         )
-        if bars:
+        if question.is_stacked:
+            _draw_parts(axes[0][0], benchmark, question, panels)
+        elif bars:
             _draw_bars(axes[0][0], benchmark, question, measured)
         else:
             for place, (title, part) in enumerate(panels.items()):
@@ -149,3 +157,42 @@ def _draw_bars(axes: Any, benchmark: Benchmark, question: Question, measured: Se
             va="center",
         )
     axes.margins(x=0.15)
+
+
+def _draw_parts(
+    axes: Any, benchmark: Benchmark, question: Question, panels: Mapping[str, Sequence[Measurement]]
+) -> None:
+    """A bar for each panel, all of one length: one compares shares, and wholes may differ greatly."""
+    reached = [0.0] * len(panels)
+    wholes = [sum(each.spread.median for each in part) for part in panels.values()]
+    for number, contender in enumerate(benchmark.contenders):
+        medians = [
+            sum(each.spread.median for each in part if each.contender == contender.name)
+            for part in panels.values()
+        ]
+        if not any(medians):
+            continue
+        shares = [median / whole for median, whole in zip(medians, wholes, strict=True)]
+        axes.barh(
+            [*range(len(panels))],
+            shares,
+            left=reached,
+            height=0.6,
+            color=plt.get_cmap("tab20")(number % 20),
+            label=contender.name,
+        )
+        for place, share in enumerate(shares):
+            if share >= LABELLED_SHARE:
+                axes.annotate(
+                    contender.name, (reached[place] + share / 2, place), ha="center", va="center", fontsize=7
+                )
+        reached = [before + share for before, share in zip(reached, shares, strict=True)]
+    labels = [
+        f"{name}: {shown_value(whole, question.unit)}" for name, whole in zip(panels, wholes, strict=True)
+    ]
+    axes.set_yticks([*range(len(panels))], labels)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
+    axes.grid(visible=False, axis="y")
+    axes.legend(fontsize=7, frameon=False, ncols=9, loc="upper center", bbox_to_anchor=(0.4, -0.12))

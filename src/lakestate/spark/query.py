@@ -38,6 +38,7 @@ from lakestate.spark.stopping import (
 )
 from lakestate.spark.tasks.task_errors import error_from_spark
 from lakestate.spark.triggers import ends_by_itself, quiet_s, time_beside_batch
+from lakestate.spark.versions.quick_logs import use_quick_logs, wait_for_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -284,14 +285,17 @@ class PipelineQuery:
             rebuild_directory(self._directory.path, files)
         except OSError as failure:
             raise full_disk_error(failure, self._directory.path) or failure from failure
-        return (
-            combine_sources(self._pipeline.graph)
-            .writeStream.foreachBatch(self._on_batch)
+        rows = combine_sources(self._pipeline.graph)
+        writer = (
+            rows.writeStream.foreachBatch(self._on_batch)
             .queryName(free_query_name(self._pipeline.schemas.session, self.name))
             .option("checkpointLocation", self._directory.path.as_uri())
             .trigger(**self._trigger)
-            .start()
         )
+        with use_quick_logs(rows.sparkSession):
+            query = writer.start()
+            wait_for_sources(query)
+        return query
 
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
         with self._epoch_lock:

@@ -37,6 +37,7 @@ from lakestate.protocol.metadata import CompletionStatus, NamedBytes
 from lakestate.sinks.files.committer import FileCommitter
 from lakestate.spark import query as query_module
 from lakestate.spark.checkpoint.offsets import rebuild_directory
+from lakestate.spark.versions.quick_logs import FILE_MANAGER, use_quick_logs
 from lakestate.testing.faults import Fault, Operation
 
 if TYPE_CHECKING:
@@ -76,6 +77,15 @@ class TestTriggers:
             # The rest of an epoch is what the driver does after its commit.
             assert 0.8 * progress.durations_ms["total"] <= sum(progress.parts_ms.values())
             assert sum(progress.parts_ms.values()) <= 1.01 * progress.durations_ms["total"]
+
+    def test_spark_has_the_class_that_writes_its_logs_quickly_and_the_session_is_not_changed(
+        self, job: Job
+    ) -> None:
+        with use_quick_logs(job.spark):
+            assert job.spark.conf.get(FILE_MANAGER).endswith("FileSystemBasedCheckpointFileManager")
+        query = job.pipeline().start()
+        assert job.spark.conf.get(FILE_MANAGER, None) is None
+        query.stop()
 
     def test_once_makes_one_epoch_of_all_there_is_and_ends(self, job: Job) -> None:
         job.give()

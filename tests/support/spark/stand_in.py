@@ -30,6 +30,7 @@ class Spark:
         self.ends = False
         self.launched: list[Launched] = []
         self.names: list[str] = []
+        self.sparkSession = Session()
 
     @property
     def writeStream(self) -> Any:
@@ -67,6 +68,7 @@ class Launched:
         self.error: Exception | None = None
         self.id, self.runId = "query", "run"
         self._jsq = SimpleNamespace(lastProgress=lambda: None)
+        self.isActive, self.status = True, {"message": "Getting offsets"}
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -108,6 +110,7 @@ class Session:
 
     def __init__(self) -> None:
         self.conf = Conf()
+        self._jvm = None
         self.streams = SimpleNamespace(active=[])
         self.sparkContext = self
 

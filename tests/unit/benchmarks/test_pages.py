@@ -25,6 +25,7 @@ BENCHMARK = Benchmark(
     questions=(
         Question("q", "How fast", "rows/s", axis="rows", aims=(REACHED, MISSED, UNKNOWN), in_readme=True),
         Question("bars", "How many", "files"),
+        Question("parts", "Of what", "files", is_stacked=True),
     ),
     seconds=(1, 1),
 )
@@ -38,6 +39,8 @@ RESULT = BenchmarkResult(
         Measurement("q", "theirs", {"rows": 10}, "rows/s", (2,)),
         Measurement("q", "ours", {"rows": 1000}, "rows/s", (5000,)),
         Measurement("bars", "ours", {}, "files", (1,)),
+        Measurement("parts", "ours", {"rows": 10}, "files", (3,)),
+        Measurement("parts", "theirs", {"rows": 10}, "files", (1,)),
     ),
     (Absence("q", "theirs", {"rows": 1000}, "takes hours"),),
 )
@@ -97,7 +100,7 @@ def test_markers_that_mean_nothing_are_refused(text: str, said: str) -> None:
         splice(text, {"x": "new\n"})
 
 
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_figure_is_the_same_each_time(tmp_path: Path, place: int) -> None:
     question = BENCHMARK.questions[place]
     for name in ("one.svg", "two.svg"):
