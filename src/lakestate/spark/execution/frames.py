@@ -282,7 +282,9 @@ class EpochFrames:
             if columns is None:
                 return frame
             names |= {column.name for column in columns_of(columns, what="input")}
-        return frame.select(*[quote_name(name) for name in frame.columns if name in names])
+        needed = [name for name in frame.columns if name in names]
+        # Each column that is named to Spark is a call of several, and many streams have no others.
+        return frame if needed == frame.columns else frame.select(*map(quote_name, needed))
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         kept = frame.persist()
