@@ -110,6 +110,28 @@ def cell_text(name: str, value: object) -> str:
     return str(value)
 
 
+def data_text(value: object) -> str:
+    """A value of somebody's state as it is, with all of its digits.
+
+    >>> [data_text(value) for value in (None, "", True, 1234567, 1234567.25, b"a")]
+    ['', '""', 'true', '1234567', '1234567.25', '61']
+    >>> data_text(datetime(2026, 1, 1, 12, 0, 0, 6, tzinfo=UTC))
+    '2026-01-01 12:00:00.000006Z'
+    """
+    match value:
+        case None:
+            return ""
+        case "":
+            return '""'
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return value.isoformat(" ").replace("+00:00", "Z")
+        case bytes():
+            return value.hex()
+    return str(value)
+
+
 def time_of_us(moment_us: int | None) -> datetime | None:
     """A time in microseconds since 1970, or None if there is none, or no date has it."""
     if moment_us is None:

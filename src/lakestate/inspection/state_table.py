@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakestate.errors import InvalidInputError
-from lakestate.inspection.listing import cell_text, html_table, row_items
+from lakestate.inspection.listing import cell_text, data_text, html_table, row_items
 from lakestate.inspection.row_filter import Keys, RowFilter, Where, key_filter, require_columns
 from lakestate.inspection.row_source import RowSource
 from lakestate.inspection.state import StateSource
@@ -94,7 +94,7 @@ class StateTable(RowSource):
         about = html_table(
             *zip(*((name, cell_text(name, item)) for name, item in row_items(self.info)), strict=True)
         )
-        shown = [[cell_text("", item) for item in row.values()] for row in rows.to_pylist()]
+        shown = [[data_text(item) for item in row.values()] for row in rows.to_pylist()]
         return f"{about}{html_table(rows.column_names, shown)}"
 
     @property

@@ -187,3 +187,8 @@ def test_names_of_operators_and_tables_may_have_dots(odd_keys: Path) -> None:
 
 def test_a_time_in_sql_is_in_utc(odd_keys: Path) -> None:
     assert as_json("sql", "odd", 'SELECT count(*) AS n FROM "pairs@2100-01-01T00:00"') == (0, [{"n": 1}])
+
+
+def test_a_sum_of_integers_is_a_number(odd_keys: Path) -> None:
+    query = "SELECT sum(value) AS n, 170141183460469231731687303715884105727 AS large FROM pairs"
+    assert as_json("sql", "odd", query) == (0, [{"n": 2, "large": 2**127 - 1}])

@@ -332,6 +332,16 @@ def test_jobs_epochs_and_tables_show_themselves_in_a_notebook(clocked: str) -> N
     assert checkpoint.jobs().to_arrow()["job"].to_pylist() == ["job"]
 
 
+def test_a_notebook_shows_rows_of_state_as_they_are(jobs: list[TableJob]) -> None:
+    job = start(jobs, ls.KeyedTable("t", key="k timestamp", value="n bigint, x double, s string"))
+    moment = datetime(2026, 1, 1, 12, 0, 0, 6, tzinfo=UTC)
+    job.managers[0].keyed("t").put(pa.table({"k": [moment], "n": [1234567], "x": [1234567.25], "s": [""]}))
+    job.checkpoint()
+    shown = ls.open(job.backend.url).job("job").epoch().table("op", "t")._repr_html_()
+    cells = ("2026-01-01 12:00:00.000006Z", "1234567", "1234567.25", "&quot;&quot;")
+    assert "".join(f"<td>{cell}</td>" for cell in cells) in shown
+
+
 def test_a_tag_that_looks_like_a_date_is_a_tag(clocked: str) -> None:
     ls.ParquetBackend(clocked).create_tag("job", "2026-05-01", epoch=1)
     assert ls.open(clocked).job("job").epoch("2026-05-01").epoch == 1

@@ -35,8 +35,15 @@ def row_listing(schema: pa.Schema, batches: Iterable[pa.RecordBatch], limit: int
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[object]]:
     for batch in batches:
-        columns = [column.to_pylist() for column in batch.columns]
-        yield from zip(*columns, strict=True)
+        yield from zip(*map(_values, batch.columns), strict=True)
+
+
+def _values(column: pa.Array) -> list[object]:
+    """Decimals without a fraction, such as a sum of integers in DuckDB, are numbers in JSON."""
+    values: list[object] = column.to_pylist()
+    if pa.types.is_decimal(column.type) and column.type.scale == 0:
+        return [None if value is None else int(str(value)) for value in values]
+    return values
 
 
 def show_rows(
