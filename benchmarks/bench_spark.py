@@ -155,7 +155,8 @@ def measure(run: Run) -> None:
         for place, (kind, skew) in enumerate(kinds):
             # The first kind is repeated; the others show whether keys matter.
             count = repetitions if place == 0 else 1
-            epochs_of_size(run, spark, size, counted, count, {KIND: kind, SKEW: skew})
+            order = (LAKESTATE, STATELESS, GROUP_BY)[:: -1 if place % 2 else 1]
+            epochs_of_size(run, spark, size, counted, count, {KIND: kind, SKEW: skew}, order)
     row_by_row(run, spark, 1_000, [TRANSFORM, TRANSFORM_PANDAS, APPLY_PANDAS])
     row_by_row(run, spark, 10_000, [TRANSFORM, TRANSFORM_PANDAS, APPLY_PANDAS])
     if run.pick(whole=True, quick=False):
@@ -167,7 +168,13 @@ def measure(run: Run) -> None:
 
 
 def epochs_of_size(
-    run: Run, spark: SparkSession, size: int, counted: int, repetitions: int, data: dict[str, str]
+    run: Run,
+    spark: SparkSession,
+    size: int,
+    counted: int,
+    repetitions: int,
+    data: dict[str, str],
+    order: tuple[str, ...],
 ) -> None:
     """Contenders that work on whole batches: a small epoch, one that fills state, and those that count."""
     with run.folder() as folder:
@@ -192,7 +199,8 @@ def epochs_of_size(
             return _rates(times, size, counted)
 
         contenders = {LAKESTATE: lakestate, STATELESS: stateless, GROUP_BY: group_by}
-        run.compare("rows-per-epoch", contenders, {SIZE: size, **data}, repetitions=repetitions)
+        in_order = {name: contenders[name] for name in order}
+        run.compare("rows-per-epoch", in_order, {SIZE: size, **data}, repetitions=repetitions)
 
 
 def row_by_row(run: Run, spark: SparkSession, size: int, names: list[str]) -> None:

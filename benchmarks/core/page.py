@@ -23,7 +23,7 @@ missing somewhere is named with the reason.
 
 def results_page(results: Sequence[tuple[Benchmark, BenchmarkResult | None]]) -> str:
     """The whole page."""
-    parts = [INTRODUCTION, _contents(results)]
+    parts = [INTRODUCTION, _contents(results), _verdicts(results)]
     parts += [_section(benchmark, result) for benchmark, result in results]
     return "\n".join(parts)
 
@@ -31,6 +31,24 @@ def results_page(results: Sequence[tuple[Benchmark, BenchmarkResult | None]]) ->
 def _contents(results: Sequence[tuple[Benchmark, BenchmarkResult | None]]) -> str:
     lines = [f"- [{benchmark.title}](#{anchor(benchmark.title)})" for benchmark, _ in results]
     return "\n".join(lines) + "\n"
+
+
+def _verdicts(results: Sequence[tuple[Benchmark, BenchmarkResult | None]]) -> str:
+    """How many aims are reached, and all that are missed."""
+    rows, reached = [], 0
+    for benchmark, result in results:
+        for question in benchmark.questions if result is not None else ():
+            for aim in question.aims:
+                figure, _ = figure_of(question, aim, result)  # type: ignore[arg-type]
+                if figure is not None and aim.is_reached(figure):
+                    reached += 1
+                elif figure is not None:
+                    where = f"[{benchmark.title}](#{anchor(benchmark.title)})"
+                    rows.append((where, aim.what, f"{aim.shortfall(figure):.0%}"))
+    if not rows:
+        return f"Aims reached: {reached}. Missed: none.\n"
+    text = f"Aims reached: {reached}. Missed: {len(rows)}.\n"
+    return text + "\n" + table(("benchmark", "aim", "missed by"), rows)
 
 
 def anchor(title: str) -> str:

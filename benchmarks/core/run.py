@@ -85,14 +85,17 @@ class Run:
 
         The first `warm_up` repetitions are not recorded.
         """
-        given, shown = dict(parameters or {}), ", ".join(f"{v} {k}" for k, v in (parameters or {}).items())
+        given = dict(parameters or {})
+        shown = " ".join([question, *(f"{value} {name}" for name, value in given.items())])
         out: set[str] = set()
         for number, contender in alternate([*contenders], warm_up + repetitions):
             if contender in out:
                 continue
-            self.say(f"{question} {shown}: {contender}, {number + 1} of {warm_up + repetitions}")
+            self.say(f"{shown}: {contender}, {number + 1} of {warm_up + repetitions}")
             try:
                 values = [*contenders[contender](number)]
+                if number >= warm_up:
+                    self.record(question, contender, values, given)
             except Unavailable as reason:
                 self.absences.append(Absence(question, contender, given, str(reason)))
                 out.add(contender)
@@ -101,9 +104,6 @@ class Run:
                 self.absences.append(Absence(question, contender, given, text, is_failure=True))
                 out.add(contender)
                 self.say(text)
-            else:
-                if number >= warm_up:
-                    self.record(question, contender, values, given)
 
     @contextmanager
     def folder(self) -> Iterator[Path]:

@@ -64,6 +64,12 @@ def test_the_page_says_by_how_much_an_aim_is_missed_and_why() -> None:
     assert "| elsewhere | not measured |" in page
 
 
+def test_the_page_begins_with_the_aims_that_are_missed() -> None:
+    page = results_page([(BENCHMARK, RESULT)])
+    assert "Aims reached: 1. Missed: 1." in page
+    assert "| [Some totals](#some-totals) | short | 100% |" in page
+
+
 def test_the_page_shows_the_settings_of_contenders() -> None:
     assert "| theirs | recommended |" in results_page([(BENCHMARK, RESULT)])
 

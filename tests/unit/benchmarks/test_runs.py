@@ -67,6 +67,12 @@ def test_a_contender_that_fails_does_not_keep_the_others_from_running(run: Run) 
     assert run.measurements == [Measurement("q", "b", {}, "ms", (5, 5))]
 
 
+def test_a_contender_that_returns_nothing_has_failed(run: Run) -> None:
+    run.compare("q", {"a": lambda number: [], "b": lambda number: [5]}, repetitions=1)
+    assert [(each.contender, each.is_failure) for each in run.absences] == [("a", True)]
+    assert run.measurements == [Measurement("q", "b", {}, "ms", (5,))]
+
+
 def test_values_for_other_parameters_are_another_measurement(run: Run) -> None:
     run.record("q", "a", [1], {"rows": 1})
     run.record("q", "a", [2], {"rows": 2})
