@@ -207,7 +207,7 @@ def show_commands(demo: Demo) -> None:
     """Look inside with the command that whoever is on call has."""
     say("7. The same from a terminal: the lakestate command. Try it on what is left here.")
     query = "SELECT rank, count(*) AS items FROM best GROUP BY rank ORDER BY rank LIMIT 3"
-    for arguments in (["jobs"], ["epochs", JOB, "--limit", "3"], ["sql", JOB, query]):
+    for arguments in (["jobs"], ["epochs", JOB, "--limit", "3"], ["sql", JOB, query], ["profile", JOB]):
         command = ["lakestate", "--at", f"{demo.folder}/checkpoints", *arguments]
         print(f"\n   $ {shlex.join(command)}")
         done = subprocess.run(

@@ -29,4 +29,4 @@ def test_the_demo_is_killed_continues_and_is_exact(tmp_path: Path) -> None:
     assert said == ["equal: yes", "equal: yes"]
     assert "by generation 2 " in run.stdout
     shown = [line.split("checkpoints ")[1] for line in run.stdout.splitlines() if "$ lakestate --at" in line]
-    assert [command.split()[0] for command in shown] == ["jobs", "epochs", "sql"]
+    assert [command.split()[0] for command in shown] == ["jobs", "epochs", "sql", "profile"]
