@@ -61,6 +61,7 @@ format: setup ## Format the code and apply the safe style fixes
 .PHONY: bench
 bench: setup ## Run all benchmarks: 35 minutes; ONLY="spark keyed" chooses some
 	@scripts/fetch-jars || true
+	@scripts/flink-env || true
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 .PHONY: bench-quick
@@ -89,6 +90,6 @@ proto: setup ## Regenerate the Protobuf classes and stubs from proto/
 
 .PHONY: clean
 clean: ## Remove .venv, caches and built files
-	@rm -rf .venv .venv-matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .venv-flink .venv-matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@rm -rf dist build spark-warehouse metastore_db derby.log benchmarks/results/quick benchmarks/results/logs
 	@find src tests benchmarks examples scripts -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import lakestate as ls
 from lakestate.row_kind import StreamKind
@@ -19,7 +19,7 @@ from lakestate.testing.auctions import AUCTION_OPEN_MAX_US, DISORDER_US, EVENTS_
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Feed", "QueryJob", "Stream", "Streams", "query_job"]
+__all__ = ["EventSource", "Feed", "QueryJob", "Stream", "Streams", "query_job"]
 
 QUERIES = tuple(
     sorted((file.stem for file in Path(__file__).parent.glob("q*.py")), key=lambda name: int(name[1:]))
@@ -31,6 +31,14 @@ BID_DELAY = timedelta(microseconds=DISORDER_US)
 
 AUCTION_OPEN_MAX = timedelta(microseconds=AUCTION_OPEN_MAX_US)
 """No auction is open for longer."""
+
+
+class EventSource(Protocol):
+    """Where the rows of a query come from."""
+
+    def read(self, spark: SparkSession, kind: AuctionKind) -> DataFrame:
+        """The rows of a kind, as a stream."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,7 @@ class Feed:
 class Streams:
     """The sources of a pipeline. One that a query does not ask for is not read."""
 
-    def __init__(self, pipeline: ls.Pipeline, spark: SparkSession, feed: Feed) -> None:
+    def __init__(self, pipeline: ls.Pipeline, spark: SparkSession, feed: EventSource) -> None:
         self._pipeline = pipeline
         self._spark = spark
         self._feed = feed
@@ -110,7 +118,7 @@ class QueryJob:
 def query_job(
     name: str,
     spark: SparkSession,
-    feed: Feed,
+    feed: EventSource,
     folder: Path,
     *,
     roll: ls.Roll = ls.Roll(),  # noqa: B008

@@ -62,3 +62,8 @@ def test_without_maven_the_reason_is_left_for_the_tests(tmp_path: Path) -> None:
     reason = (tmp_path / ".venv" / "jars" / "iceberg.missing").read_text()
     assert reason == "Maven (mvn) is not installed\n"
     assert done.stderr == f"The jars of iceberg cannot be had: {reason}"
+
+
+def test_the_jars_of_flink_are_of_the_flink_that_is_installed() -> None:
+    packages = (ROOT / "scripts" / "flink.txt").read_text().splitlines()
+    assert f"apache-flink=={pinned('flink.version')}" in packages

@@ -34,6 +34,10 @@ def rows(kind: str) -> list[Row]:
     return rows_of(FEED, AuctionKind(kind)).to_pylist()
 
 
+def end_of(query: str) -> datetime:
+    return watermark(query, {kind: rows_of(FEED, kind) for kind in AuctionKind})
+
+
 def floor(time: datetime, seconds: int) -> datetime:
     return time - (time - EPOCH) % (seconds * SECOND)
 
@@ -56,7 +60,7 @@ def test_q5_names_the_auctions_with_the_most_bids_of_every_window() -> None:
         {"window_start": start, "window_end": start + 10 * SECOND, "auction": auction, "bids": bids}
         for start, found in counts.items()
         for auction, bids in found.items()
-        if bids == max(found.values()) and start + 10 * SECOND <= watermark("q5", FEED)
+        if bids == max(found.values()) and start + 10 * SECOND <= end_of("q5")
     ]
     check("q5", expected)
 
@@ -75,7 +79,7 @@ def bids_in_time() -> Iterator[tuple[Row, list[Row]]]:
 def test_q6_is_the_mean_of_the_last_ten_closed_auctions_of_a_seller() -> None:
     closed: dict[int, list[tuple[datetime, int, int]]] = defaultdict(list)
     for auction, bids in bids_in_time():
-        if auction["expires"] < watermark("q6", FEED):
+        if auction["expires"] < end_of("q6"):
             price = max(bid["price"] for bid in bids)
             closed[auction["seller"]].append((auction["expires"], auction["id"], price))
     last = {seller: [price for *_, price in sorted(found)[-10:]] for seller, found in closed.items()}
@@ -109,7 +113,7 @@ def test_q11_counts_the_bids_of_sessions() -> None:
                 "bids": len(each),
             }
             for each in sessions
-            if each[-1] + 10 * SECOND <= watermark("q11", FEED)
+            if each[-1] + 10 * SECOND <= end_of("q11")
         ]
     assert len({row["bidder"] for row in expected}) < len(expected)
     check("q11", expected)

@@ -1,0 +1,2 @@
+SELECT auction, bidder, price, channel, url, ts, extra
+FROM bids
