@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
     from confluent_kafka.admin import AdminClient
 
+    from lakestate.sinks.kafka.native_producer import NativeProducer
+
 REQUEST_TIMEOUT_S = 15.0
 OURS = frozenset(
     (
@@ -112,6 +114,13 @@ class KafkaClients:
 
         with self.translate_errors("connect", self.bootstrap):
             return Producer({**self._settings(), **settings}, logger=_log)
+
+    def transactional_producer(self, **settings: Any) -> NativeProducer:
+        """A producer for transactions, which takes messages as columns. Ours go before the options."""
+        from lakestate.sinks.kafka.native_producer import NativeProducer
+
+        given = {**self.options, "bootstrap.servers": self.bootstrap, **settings}
+        return NativeProducer(given, self._report)
 
     def consumer(self, **settings: Any) -> Consumer:
         """A consumer of partitions that are assigned to it."""

@@ -6,7 +6,7 @@ while its epoch can still fail. What is staged is exactly what will be produced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,31 +127,6 @@ class MessageLayout:
         if self.stream.kind is not RowKind.CHANGES:
             return batch
         return batch.filter(pc.not_equal(require_changes(batch.column(CHANGE)), BEFORE))
-
-
-def message_rows(table: pa.Table) -> Iterator[tuple[bytes | None, bytes | None, int, Any]]:
-    """Value, key, partition and headers of each message, as a producer takes them."""
-    for batch in table.to_batches():
-        count = batch.num_rows
-        nothing: list[None] = [None] * count
-        names = batch.schema.names
-        yield from zip(
-            _objects(batch.column("value")),
-            _objects(batch.column("key")) if "key" in names else nothing,
-            batch.column("partition").to_pylist() if "partition" in names else [BY_KEY] * count,
-            map(_header_pairs, batch.column("headers").to_pylist()) if "headers" in names else nothing,
-            strict=True,
-        )
-
-
-def _objects(column: pa.Array) -> list[bytes | None]:
-    # Several times faster than `to_pylist`.
-    found: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
-    return found
-
-
-def _header_pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]]:
-    return [(each["key"], each["value"]) for each in headers or ()]
 
 
 def _names(columns: Columns) -> list[str]:

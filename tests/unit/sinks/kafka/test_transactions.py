@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -28,16 +29,16 @@ class Producer:
     def __init__(self, failures: dict[str, Exception], report: KafkaError | None) -> None:
         self.calls: list[Any] = []
         self.settings: dict[str, Any] = {}
+        self.failure: KafkaError | None = None
         self._failures = failures
         self._report = report
 
-    def produce(self, topic: str, value: bytes, key: str, partition: int) -> None:
-        self._call("produce", topic, key, partition)
+    def produce(self, topic: str, messages: pa.Table) -> None:
+        self._call("produce", topic, messages.drop(["value"]).to_pylist())
 
     def flush(self) -> None:
         self._call("flush")
-        if self._report is not None:
-            self.settings["on_delivery"](self._report, None)
+        self.failure = self._report
 
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: self._call(name)
@@ -53,7 +54,7 @@ class Clients(KafkaClients):
         super().__init__("b:1", {"linger.ms": 7})
         self.double = Producer(failures, report)
 
-    def producer(self, **settings: Any) -> Any:
+    def transactional_producer(self, **settings: Any) -> Any:
         self.double.settings = settings
         return self.double
 
@@ -69,7 +70,7 @@ def test_a_writer_fences_before_it_writes_and_the_marker_comes_last() -> None:
     writer.write(EPOCH)
     assert clients.double.calls[1:] == [
         "begin_transaction",
-        ("produce", "markers", "marker/job/out/f00d", 0),
+        ("produce", "markers", [{"key": b"marker/job/out/f00d", "partition": 0}]),
         "flush",
         "commit_transaction",
     ]
@@ -100,14 +101,6 @@ def test_only_a_commit_leaves_doubt(failures: dict[str, KafkaException], kind: t
     assert type(found.value) is kind
 
 
-def test_a_fatal_error_that_comes_with_reports_of_messages_is_the_error() -> None:
-    reported = SystemError("a callback returned a result with an exception set")
-    reported.__cause__ = failure(KafkaError._FENCED)
-    writer = log(Clients(flush=reported)).open_writer()
-    with pytest.raises(WriterFencedError):
-        writer.write(EPOCH)
-
-
 def test_a_message_that_failed_keeps_its_transaction_from_being_committed() -> None:
     clients = Clients(report=KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
     writer = log(clients).open_writer()
@@ -119,4 +112,4 @@ def test_a_message_that_failed_keeps_its_transaction_from_being_committed() -> N
 def test_a_writer_that_is_given_up_aborts_whatever_the_broker_says() -> None:
     clients = Clients(abort_transaction=failure(KafkaError._TIMED_OUT))
     log(clients).open_writer().abandon()
-    assert clients.double.calls == ["init_transactions", "purge", "abort_transaction"]
+    assert clients.double.calls == ["init_transactions", "purge", "abort_transaction", "close"]
