@@ -12,8 +12,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 
 from benchmarks.core.catalogue import LOGS, QUICK, RESULTS, benchmark_modules, declared_benchmarks
@@ -28,6 +31,8 @@ from benchmarks.render import main as render
 
 UNKNOWN_SECONDS = 60.0
 LOG_TAIL = 30
+DEADLINE_S = 1200.0
+"""No benchmark takes as long: one that does would keep the others from running."""
 
 
 def main(arguments: list[str]) -> int:
@@ -86,19 +91,41 @@ def run_all(names: list[str], declared: dict[str, Benchmark], scale: Scale) -> l
 
 
 def run_one(name: str, scale: Scale, folder: Path, bar: ProgressBar) -> int:
-    """Run one benchmark in a process; its exit code."""
+    """Run one benchmark in a process; its exit code. One that hangs is killed."""
     reading, writing = os.pipe()
-    command = [sys.executable, "-m", "benchmarks.core.child", name, scale.value, str(folder), str(writing)]
     with (LOGS / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writing],
+            child_command(name, scale, folder, writing),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[writing],
             cwd=Path(__file__).parents[1],
-        )  # fmt: skip
+        )
         os.close(writing)
-        with os.fdopen(reading) as steps:
-            for step in steps:
-                bar.step(step.strip())
-        return process.wait()
+        deadline = threading.Timer(DEADLINE_S, kill_with_children, [process.pid])
+        deadline.start()
+        try:
+            with os.fdopen(reading) as steps:
+                for step in steps:
+                    bar.step(step.strip())
+            return process.wait()
+        finally:
+            deadline.cancel()
+
+
+def child_command(name: str, scale: Scale, folder: Path, pipe: int) -> list[str]:
+    """What runs one benchmark."""
+    return [sys.executable, "-m", "benchmarks.core.child", name, scale.value, str(folder), str(pipe)]
+
+
+def kill_with_children(pid: int) -> None:
+    """Kill a process and everything that it started: Spark, servers, Python workers."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for each in [*process.children(recursive=True), process]:
+            with suppress(psutil.Error):
+                each.kill()
 
 
 def _expected(name: str, declared: dict[str, Benchmark], scale: Scale, folder: Path) -> float:

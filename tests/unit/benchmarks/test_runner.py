@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 pytest.importorskip("matplotlib")
 from benchmarks import __main__ as runner
 from benchmarks.core import Benchmark, Contender, Question, Run, Scale
 from benchmarks.core import child as child_process
-from benchmarks.core.progress import ProgressBar
+from benchmarks.core.progress import Estimate, ProgressBar
 from benchmarks.core.result import load_result
 
 BENCHMARK = Benchmark("x", "X", "", (Contender("a", ""),), (Question("q", "Q", "ms"),), seconds=(1, 1))
@@ -98,6 +101,17 @@ def test_the_others_run_after_one_that_failed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(runner, "QUICK", tmp_path)
     assert runner.run_all(["a", "b", "c"], {}, Scale.QUICK) == ["b"]
     assert called == ["a", "b", "c"]
+
+
+def test_a_benchmark_that_hangs_is_killed_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(99)'])"
+    monkeypatch.setattr(runner, "child_command", lambda *given: [sys.executable, "-c", started])
+    monkeypatch.setattr(runner, "LOGS", tmp_path)
+    monkeypatch.setattr(runner, "DEADLINE_S", 0.5)
+    bar = ProgressBar(Estimate({"x": 1}), Console())
+    assert runner.run_one("x", Scale.QUICK, tmp_path, bar) == -signal.SIGKILL
 
 
 def test_an_unknown_name_is_refused_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
