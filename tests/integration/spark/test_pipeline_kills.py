@@ -95,13 +95,18 @@ class FedJob(TotalsJob):
         expected = self.expected_rows()
         output = [tuple(row.values()) for row in read_output(self.folder / "out")]
         assert sorted(output, key=str) == expected
-        newest = {row[0]: row for row in sorted(expected, key=lambda row: row[1])}
         backend = ls.ParquetBackend(f"file://{self.folder}/checkpoints", cache_dir=self.folder / "reader")
         state = [tuple(row.values()) for row in state_rows(backend, JOB, "totals", Totals(), "totals")]
-        assert state == sorted(newest.values(), key=str)
+        assert state == newest_by_user(expected)
 
     def _rows(self, number: int) -> Any:
         return events(self._seed * 1000 + number, FILE_ROWS, USERS)
+
+
+def newest_by_user(totals: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The last of the totals of each user."""
+    newest = {row[0]: row for row in sorted(totals, key=lambda row: row[1])}
+    return sorted(newest.values(), key=str)
 
 
 @pytest.fixture

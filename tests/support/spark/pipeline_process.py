@@ -245,7 +245,7 @@ def local_spark() -> Any:
 
 
 def totals_pipeline(spark: Any, folder: Path, cache_dir: Path | None = None) -> Any:
-    """Input files → running totals per user → files or a table, below one folder."""
+    """Input files → running totals per user → files or, if there is a warehouse, tables, below one folder."""
     from tests.support.spark.pipelines import read_stream
     from tests.support.spark.totals import Totals
 
@@ -253,20 +253,15 @@ def totals_pipeline(spark: Any, folder: Path, cache_dir: Path | None = None) -> 
 
     pipeline = ls.Pipeline(JOB, f"file://{folder}/checkpoints", parallelism=2, cache_dir=cache_dir)
     totals = pipeline.source(read_stream(spark, folder / "in")).key_by("user").apply("totals", Totals())
-    totals.sink("out", _sink(folder))
-    return pipeline
-
-
-def _sink(folder: Path) -> Any:
-    """Parquet files or, if the folder has a warehouse, a table that shows the rows of every epoch."""
-    import lakestate as ls
-    from lakestate.sinks import IcebergSink
-
     # Small enough that files are finished in most epochs, large enough that some stay open.
     if not (folder / WAREHOUSE).exists():
-        return ls.ParquetSink(f"file://{folder}/out", roll=ls.Roll(bytes="3KB", interval=None))
+        totals.sink("out", ls.ParquetSink(f"file://{folder}/out", roll=ls.Roll(bytes="3KB", interval=None)))
+        return pipeline
+    catalog = f"file://{folder}/{WAREHOUSE}"
     roll = ls.Roll(bytes="6KB", interval=None, visible="0 seconds")
-    return IcebergSink("shop.totals", catalog=f"file://{folder}/{WAREHOUSE}", roll=roll)
+    totals.sink("out", ls.IcebergSink("shop.totals", catalog=catalog, roll=roll))
+    totals.sink("kept", ls.IcebergSink("shop.kept", catalog=catalog, key=["user"]))
+    return pipeline
 
 
 def main(build: Callable[[Any, Path], Any] = totals_pipeline) -> None:

@@ -1,80 +1,54 @@
-"""Pipelines into Delta tables: the programs of the page, and drivers killed at random moments."""
+"""Pipelines into Delta tables: the programs of the page, and processes killed at random moments."""
 
 from __future__ import annotations
 
 import json
-import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from tests.integration.spark.test_pipeline_kills import FedJob, kill_many_times, newest_by_user, patient
 from tests.support.repository import ROOT
-from tests.support.spark.pipeline_process import FINISH, TotalsJob
-from tests.support.spark.pipelines import events, write_input
-from tests.support.spark.totals import totals_after_each
 
 PAGE = ROOT / "docs" / "sinks" / "delta.md"
-FILES = 10
-FILE_ROWS = 60
-USERS = 20
-EPOCH_S = 0.8
-"""About as long as an epoch takes: kills are spread over it."""
 
 
-class DeltaJob(TotalsJob):
-    """A job with all its input, and the tables that its drivers write."""
+class DeltaJob(FedJob):
+    """A job into Delta tables: one shows rows of open files, the other keeps one row for each key."""
 
     module = "tests.support.spark.delta_process"
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.files = [events(number, FILE_ROWS, USERS) for number in range(FILES)]
-        for number, rows in enumerate(self.files):
-            write_input(folder / "in", number, rows)
+    def check_result(self) -> None:
+        """An outside reader finds all rows in the newest version, and none twice in any."""
+        expected = self.expected_rows()
+        table = DeltaTable(self.folder / "out")
+        assert sorted(_rows(table), key=str) == expected
+        for version in range(table.version()):
+            seen = Counter(_rows(DeltaTable(self.folder / "out", version=version)))
+            assert not seen - Counter(expected), "a row is there twice"
+        named = [row for row in expected if row[0] is not None]
+        assert sorted(_rows(DeltaTable(self.folder / "kept")), key=str) == newest_by_user(named)
 
-    def rows(self, name: str) -> list[tuple[Any, ...]]:
-        """What an outside reader finds in a table."""
-        found = DeltaTable(self.folder / name).to_pyarrow_table().to_pylist()
-        return sorted((tuple(row.values()) for row in found), key=str)
 
-    def newest(self) -> list[tuple[Any, ...]]:
-        """The oracle: how often each user occurs, and the sum of the amounts."""
-        found: dict[str, tuple[int, float]] = {}
-        for user, amount in (row for batch in self.batches() for row in batch if row[0] is not None):
-            n, spend = found.get(user, (0, 0.0))
-            found[user] = (n + 1, spend + amount)
-        return sorted(((user, *totals) for user, totals in found.items()), key=str)
-
-    def batches(self) -> list[list[tuple[Any, ...]]]:
-        return [[(row["user"], row["amount"]) for row in file.to_pylist()] for file in self.files]
+def _rows(table: DeltaTable) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.to_pyarrow_table().to_pylist()]
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[DeltaJob]:
-    made = DeltaJob(tmp_path)
+    made = DeltaJob(tmp_path, 4)
     yield made
     made.kill_all()
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
-def test_no_row_is_lost_or_there_twice_in_a_table_whose_drivers_are_killed(job: DeltaJob) -> None:
-    choose = random.Random(4)
-    standby = job.standby()
-    for _ in range(2):
-        driver, standby = standby, job.standby()
-        newest = job.newest_epoch()
-        driver.go()
-        driver.wait_for(lambda newest=newest: job.newest_epoch() > newest)  # type: ignore[misc]
-        driver.run_on(choose.uniform(0, EPOCH_S))
-        driver.kill()
-    standby.go(FINISH)
-    assert standby.wait() == 0, standby.said()
-    assert job.rows("out") == totals_after_each(job.batches())
-    assert job.rows("kept") == job.newest()
+@patient
+def test_no_row_is_lost_or_there_twice_after_a_killed_driver_and_worker(job: DeltaJob) -> None:
+    kill_many_times(job, 4, driver_kills=1, worker_kills=1)
 
 
 def give_orders(folder: Path, number: int, *orders: tuple[str, str, float]) -> None:

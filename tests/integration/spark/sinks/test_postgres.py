@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.spark.test_pipeline_kills import FedJob, kill_many_times
+from tests.integration.spark.test_pipeline_kills import FedJob, kill_many_times, newest_by_user
 from tests.support.repository import ROOT
 from tests.support.servers.postgres import PostgresServer
 
@@ -29,9 +29,9 @@ class PostgresJob(FedJob):
 
     def check_result(self) -> None:
         expected = self.expected_rows()
-        newest = {row[0]: row for row in sorted(expected, key=lambda row: row[1]) if row[0]}
         assert sorted(self._read("kill_log"), key=str) == expected
-        assert sorted(self._read("kill_newest"), key=str) == sorted(newest.values(), key=str)
+        named = [row for row in expected if row[0] is not None]
+        assert sorted(self._read("kill_newest"), key=str) == newest_by_user(named)
         markers = self._read("lakestate_epochs")
         assert sorted(row[1] for row in markers) == ["log", "newest"]
 
