@@ -47,7 +47,7 @@ error. A command that changes something has `--dry-run`. A command that only loo
 the run cache of the host, and does not disturb a running job.
 
 A key is written as it is shown: times with their offset (`2026-01-31T12:00:00Z`), bytes in hexadecimal.
-A JSON object (`{"user": null}`) writes null, and texts that would be taken for `column=value`.
+A JSON object (`{{"user": null}}`) writes null, and texts that would be taken for `column=value`.
 
 An error is one line and a hint. The exit code says what kind it is:
 

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from lakestate.cli.config import Place, Settings, read_settings
 from lakestate.cli.output import Form, Listing, Output, Report, make_output
+from lakestate.cli.waiting import waiting
 from lakestate.coordinator.parquet_backend import ParquetBackend
 from lakestate.errors import InvalidInputError
 from lakestate.inspection import Checkpoint, EpochState
@@ -73,8 +74,9 @@ class Session:
 
     def job(self, job_id: str) -> JobObjects:
         """The objects of a job that exists."""
-        job = self.backend.objects(job_id)
-        unknown = job_not_found(job)
+        with waiting(f"looking for job {job_id}"):
+            job = self.backend.objects(job_id)
+            unknown = job_not_found(job)
         if unknown is not None:
             raise unknown
         return job
@@ -89,4 +91,5 @@ class Session:
 
     def epoch(self, job: JobObjects, named: str | None) -> Epoch:
         """The epoch of a number, of a tag, at a time, or the newest."""
-        return find_epoch(job, named or NEWEST)
+        with waiting(f"looking for epoch {named or NEWEST}"):
+            return find_epoch(job, named or NEWEST)

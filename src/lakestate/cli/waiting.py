@@ -48,16 +48,25 @@ class Waiting:
                 self._status.start()
 
 
+_shown: list[Waiting] = []
+"""The line that is there, if any: what is done as a part of something else has none of its own."""
+
+
 @contextmanager
 def waiting(text: str) -> Iterator[Waiting]:
     """Show what is being done, if standard error is a terminal and it takes longer than a second."""
+    if _shown:
+        yield _shown[0]
+        return
     console = Console(stderr=True)
     line = Waiting(text, console)
     if console.is_terminal:
         line.start()
+    _shown.append(line)
     try:
         yield line
     finally:
+        _shown.clear()
         line.stop()
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from io import StringIO
+from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.support.command_line import run_command
 
 from lakestate.cli import waiting as module
 from lakestate.cli.output import Form, Listing, Report, make_output
 from lakestate.cli.waiting import Waiting
+from lakestate.storage.local.store import LocalStore
 
 
 class Terminal(StringIO):
@@ -130,3 +134,41 @@ def test_an_empty_text_is_not_shown_as_null() -> None:
         shown[form] = stream.getvalue().splitlines()
     assert shown[Form.TABLE][2:] == ['""   ["a", null]   true', '     [["a", 1]]    false']
     assert shown[Form.CSV] == ["k,m,b", '"","[""a"", null]",true', ',"[[""a"", 1]]",false']
+
+
+def test_whoever_waits_for_a_store_or_a_query_is_told(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that a command asks of the store is asked while its line is there, or may appear."""
+    silent: list[str] = []
+
+    def watch(name: str) -> None:
+        call = getattr(LocalStore, name)
+
+        def watched(store: LocalStore, path: Any = "", *rest: Any) -> Any:
+            silent.extend([] if module._shown else [f"{name} {path}"])
+            return call(store, path, *rest)
+
+        monkeypatch.setattr(LocalStore, name, watched)
+
+    for name in ("get", "get_ranges", "get_many", "head", "list", "list_folders", "create", "delete_many"):
+        watch(name)
+    for command in (
+        ("jobs",),
+        ("epochs", "shop"),
+        ("show", "shop"),
+        ("state", "shop", "per_user", "totals"),
+        ("state", "shop", "per_user", "totals", "--where", "n > 1"),
+        ("sql", "shop", "SELECT sum(n) FROM totals"),
+        ("diff", "shop", "1"),
+        ("diff", "shop", "1", "--table", "per_user.totals"),
+        ("history", "shop", "per_user", "totals", "ada"),
+        ("du", "shop"),
+        ("tag", "shop", "one", "4"),
+        ("tags", "shop"),
+        ("untag", "shop", "one"),
+        ("retain", "shop"),
+        ("compact", "shop"),
+        ("fork", "shop", "trial", "--dry-run"),
+        ("fsck", "shop"),
+    ):
+        assert run_command(*command).code == 0
+        assert (command, silent) == (command, [])

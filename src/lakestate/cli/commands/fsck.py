@@ -76,7 +76,11 @@ def fsck(
     check = _Check(session.backend, job_id, load_sinks(spec), threads)
     if put_back and not dry_run:
         with waiting("moving objects back"):
-            restore_aside(session.backend, job_id)
+            returned = restore_aside(session.backend, job_id)
+        for each in returned:
+            note(f"put back: {each.path}")
+        if not returned:
+            note("nothing was put back: no object is set aside whose place is empty")
     with waiting(f"reading everything of job {job_id}"):
         seen = object_versions(job)
         report = check.run()
@@ -86,7 +90,9 @@ def fsck(
         if any(each.what is _What.REBUILD for each in repairs):
             with waiting("reading everything again"):
                 report = check.run()
-    session.show(_shown(report, repairs if repair else [], list_set_aside(job)))
+    with waiting("listing what is set aside"):
+        aside = list_set_aside(job)
+    session.show(_shown(report, repairs if repair else [], aside))
     if not report.is_clean:
         session.exit_code = ExitCode.FOUND
         _tell_way_out(session, job_id, report, spec, can_repair=not repair and _can_repair(repairs))

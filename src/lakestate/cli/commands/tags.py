@@ -9,20 +9,22 @@ from lakestate.cli.failures import ExitCode
 from lakestate.cli.options import command, dry_run_option, epoch_argument, job_argument
 from lakestate.cli.output import Listing, Report
 from lakestate.cli.session import Session
-from lakestate.cli.waiting import note
+from lakestate.cli.waiting import note, waiting
 from lakestate.coordinator.retention.needed_tags import refuse_needed_tag
 from lakestate.errors import ConflictError, CorruptionError, NotFoundError
 from lakestate.job.named_epochs import readable_tags, require_tag_name
 from lakestate.job.objects import JobObjects
 from lakestate.job.published_epochs import open_epoch
 from lakestate.protocol.names import did_you_mean
+from lakestate.protocol.values import Epoch
 
 
 @command("tags")
 @job_argument
 def tags(session: Session, job_id: str) -> None:
     """List the tags of a job. Each keeps an epoch from retention."""
-    found, damages = readable_tags(session.job(job_id))
+    with waiting("reading tags"):
+        found, damages = readable_tags(session.job(job_id))
     rows = [(tag.name, tag.epoch, moment_of_ms(tag.created_at_ms), tag.fork or None) for tag in found]
     session.show(Listing(("tag", "epoch", "created", "fork"), rows))
     for damage in damages:
@@ -44,11 +46,13 @@ def tag(session: Session, job_id: str, name: str, epoch: str, dry_run: bool) -> 
     number = session.epoch(job, epoch)
     if dry_run:
         require_tag_name(name)
-        open_epoch(job, number)
-        _refuse_taken(job, name, number)
+        with waiting(f"reading epoch {number}"):
+            open_epoch(job, number)
+            _refuse_taken(job, name, number)
         session.show(Report({"job": job_id, "tag": name, "epoch": number, "done": False}))
         return
-    made = session.backend.create_tag(job_id, name, number)
+    with waiting(f"tagging epoch {number}"):
+        made = session.backend.create_tag(job_id, name, number)
     session.show(Report({"job": job_id, "tag": made.name, "epoch": made.epoch, "done": True}))
 
 
@@ -62,20 +66,23 @@ def untag(session: Session, job_id: str, name: str, dry_run: bool) -> None:
     The tag of a fork is refused while the fork needs what it keeps.
     """
     job = session.job(job_id)
-    path = job.paths.tag(name)
-    try:
-        found = job.read_tag(path)
-    except CorruptionError:
-        # A tag that cannot be read keeps retention from deleting anything: then this is the way out.
-        found, epoch = None, None
-    else:
-        if found is None:
-            raise _no_such_tag(job, name)
-        epoch = found.epoch
-    refuse_needed_tag(job, name)
-    if not dry_run:
-        session.backend.delete_tag(job_id, name)
+    with waiting("looking for forks that need it"):
+        epoch = _epoch_of(job, name)
+        refuse_needed_tag(job, name)
+        if not dry_run:
+            session.backend.delete_tag(job_id, name)
     session.show(Report({"job": job_id, "tag": name, "epoch": epoch, "done": not dry_run}))
+
+
+def _epoch_of(job: JobObjects, name: str) -> Epoch | None:
+    try:
+        found = job.read_tag(job.paths.tag(name))
+    except CorruptionError:
+        # A tag that cannot be read keeps retention from deleting anything: then deleting it is the way out.
+        return None
+    if found is None:
+        raise _no_such_tag(job, name)
+    return found.epoch
 
 
 def _refuse_taken(job: JobObjects, name: str, epoch: int) -> None:

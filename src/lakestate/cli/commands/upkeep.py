@@ -44,11 +44,11 @@ def retain(session: Session, job_id: str, keep: int, yes: bool, dry_run: bool) -
     job = session.job(job_id)
     with waiting("reading what must stay"):
         oldest = _oldest_to_keep(job, keep)
-        plan = preview_retention(job, oldest)
+        plan, sizes = preview_retention(job, oldest), _sizes(job)
     if isinstance(plan, RetentionRefused):
         _show_refusal(session, job_id, plan)
         return
-    done, sizes = yes and not dry_run, _sizes(job)
+    done = yes and not dry_run
     if done:
         with waiting("deleting"):
             session.backend.claim(job_id)

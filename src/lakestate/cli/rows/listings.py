@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 import pyarrow as pa
 
 from lakestate.cli.output import Listing
 from lakestate.cli.session import Session
-from lakestate.cli.waiting import note
+from lakestate.cli.waiting import note, waiting
+
+ROWS_AWAITED = 100
+"""A query works before it has its first rows: somebody waits for these."""
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -50,7 +53,10 @@ def show_rows(
     session: Session, rows: pa.RecordBatchReader, limit: int, *, if_none: str | None = None
 ) -> None:
     """Print rows as they come, no more than the limit; 0 for all. If there are none, a note says so."""
-    counted = _Counted(row_listing(rows.schema, rows, limit + 1 if limit else None), limit)
+    wanted = iter(row_listing(rows.schema, rows, limit + 1 if limit else None).rows)
+    with waiting("reading rows"):
+        first = list(islice(wanted, ROWS_AWAITED))
+    counted = _Counted(chain(first, wanted), limit)
     session.show(Listing(distinct(rows.schema.names), counted, is_data=True))
     if limit and counted.rows > limit:
         note(f"only the first {limit} rows are shown: --limit 0 shows all")
@@ -61,13 +67,13 @@ def show_rows(
 class _Counted:
     """Rows up to a limit, counted up to one more: whether there are more is then known."""
 
-    def __init__(self, listing: Listing, limit: int) -> None:
-        self._listing = listing
+    def __init__(self, found: Iterable[Sequence[object]], limit: int) -> None:
+        self._found = found
         self._limit = limit
         self.rows = 0
 
     def __iter__(self) -> Iterator[Sequence[object]]:
-        for row in self._listing.rows:
+        for row in self._found:
             self.rows += 1
             if not self._limit or self.rows <= self._limit:
                 yield row
