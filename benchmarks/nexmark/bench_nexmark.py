@@ -19,7 +19,7 @@ from benchmarks.nexmark.events import Events, write_events
 from benchmarks.nexmark.exactness import Answers
 from benchmarks.nexmark.flink import Flink, flink_version, why_unavailable
 
-EVENTS, EVENTS_PER_EPOCH, EVENT_US = 2_000_000, 250_000, 100
+EVENTS, EVENTS_PER_EPOCH, EVENT_US = 1_000_000, 250_000, 100
 QUICK_EVENTS = 500_000
 REPETITIONS = 2
 CHECKED_EVENTS, CHECKED_PER_EPOCH, CHECKED_EVENT_US = 20_000, 5_000, 10_000

@@ -8,9 +8,12 @@ import re
 import select
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import psutil
 
 from benchmarks.nexmark.events import Events
 
@@ -21,7 +24,7 @@ PACKAGES = ROOT / "scripts" / "flink.txt"
 JOB = Path(__file__).with_name("flink_job.py")
 CHECKPOINT_EVERY = "1 s"
 HEAP = "-Xmx4g"
-DEADLINE_S = 240
+DEADLINE_S = 180
 
 CANNOT = {
     "q6": "an OVER aggregate cannot take rows that change, so the last ten of a seller have no mean",
@@ -55,23 +58,14 @@ def why_unavailable() -> str | None:
 
 
 class Flink:
-    """A running process. Its JVM starts with the first query and stays."""
+    """A process that runs queries. Its JVM starts with the first one and stays.
+
+    One that does not answer in time is killed, and the next query starts another.
+    """
 
     def __init__(self, log: Path) -> None:
-        classpath = os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar")))
-        # Without kept bytecode, each Python worker would compile its packages again.
-        others = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-        environment = {name: value for name, value in os.environ.items() if name not in others}
-        environment |= {"HADOOP_CLASSPATH": classpath, "FLINK_ENV_JAVA_OPTS": HEAP}
         self._log = log
-        self._process = subprocess.Popen(
-            [str(PYTHON), str(JOB)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log.open("w"),
-            text=True,
-            env=environment,
-        )
+        self._process = self._start()
 
     def __enter__(self) -> Flink:
         return self
@@ -79,13 +73,7 @@ class Flink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._stop(wait_s=30)
 
     @property
     def pid(self) -> int:
@@ -105,14 +93,46 @@ class Flink:
         if "error" in answer:
             raise RuntimeError(f"Flink cannot run {query}: {answer['error']}")
 
+    def _start(self) -> subprocess.Popen[str]:
+        # Without kept bytecode, each Python worker would compile its packages again.
+        others = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+        environment = {name: value for name, value in os.environ.items() if name not in others}
+        classpath = os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar")))
+        # Not FLINK_ENV_JAVA_OPTS: that would take the place of options that Flink sets itself.
+        environment |= {"HADOOP_CLASSPATH": classpath, "JAVA_TOOL_OPTIONS": HEAP}
+        with self._log.open("a") as log:
+            return subprocess.Popen(
+                [str(PYTHON), str(JOB)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+            )
+
+    def _stop(self, wait_s: float) -> None:
+        started = psutil.Process(self.pid).children(recursive=True) if self._process.poll() is None else []
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        try:
+            self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            for process in started:
+                with suppress(psutil.Error):
+                    process.kill()
+            self._process.kill()
+            self._process.wait()
+
     def _ask(self, command: dict[str, str]) -> dict[str, Any]:
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        print(json.dumps(command), file=process.stdin, flush=True)
-        ready, _, _ = select.select([process.stdout], [], [], DEADLINE_S)
-        line = process.stdout.readline() if ready else ""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(command), file=self._process.stdin, flush=True)
+        ready, _, _ = select.select([self._process.stdout], [], [], DEADLINE_S)
+        line = self._process.stdout.readline() if ready else ""
         if not line:
-            raise RuntimeError(f"Flink did not answer within {DEADLINE_S} s; see {self._log}")
+            self._stop(wait_s=1)
+            self._process = self._start()
+            return {"error": f"no answer within {DEADLINE_S} s; see {self._log.name}"}
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -36,6 +36,8 @@ SETTINGS = {
     "taskmanager.memory.network.min": "128m",
     "taskmanager.memory.network.max": "128m",
     "pipeline.object-reuse": "true",
+    # A failure is to be seen: a job that is started again and again looks like a slow one.
+    "restart-strategy.type": "disable",
     # As in the configuration that Nexmark publishes for Flink.
     "table.exec.mini-batch.enabled": "true",
     "table.exec.mini-batch.allow-latency": "2 s",

@@ -9,11 +9,12 @@ import time
 from decimal import Decimal
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from benchmarks.nexmark import flink, spark_queries
-from benchmarks.nexmark.events import TASKS, write_events
+from benchmarks.nexmark.events import TASKS, Events, write_events
 from benchmarks.nexmark.exactness import Answers, Windows, read_changes
 from benchmarks.nexmark.usage import measured
 from examples.nexmark.job import QUERIES
@@ -54,6 +55,36 @@ def test_flink_that_is_not_installed_is_named_with_what_to_do(
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "flink.missing").write_text("Could not transfer\n")
     assert flink.why_unavailable() == "its jars cannot be had: Could not transfer"
+
+
+ANSWERING = """
+import json, sys, time
+for line in sys.stdin:
+    query = json.loads(line)["query"]
+    time.sleep(60 if query == "hangs" else 0)
+    print(json.dumps({"error": "no such table"} if query == "fails" else {}), flush=True)
+"""
+
+
+def test_flink_that_fails_or_hangs_is_an_error_and_the_next_query_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job.py").write_text(ANSWERING)
+    monkeypatch.setattr(flink, "PYTHON", sys.executable)
+    monkeypatch.setattr(flink, "JOB", tmp_path / "job.py")
+    events = Events(tmp_path, 0, 1, 1)
+    with flink.Flink(tmp_path / "flink.log") as running:
+        running.run("q0", events, tmp_path)
+        with pytest.raises(RuntimeError, match="Flink cannot run fails: no such table"):
+            running.run("fails", events, tmp_path)
+        first = running.pid
+        monkeypatch.setattr(flink, "DEADLINE_S", 0.2)
+        with pytest.raises(RuntimeError, match=r"no answer within 0.2 s; see flink.log"):
+            running.run("hangs", events, tmp_path)
+        monkeypatch.setattr(flink, "DEADLINE_S", 60)
+        running.run("q0", events, tmp_path)
+        assert running.pid != first
+    assert not psutil.pid_exists(running.pid)
 
 
 def test_both_ways_to_store_events_hold_the_same_rows_in_whole_milliseconds(tmp_path: Path) -> None:
