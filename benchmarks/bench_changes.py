@@ -63,7 +63,7 @@ BENCHMARK = Benchmark(
             axis=SHARE,
         ),
     ),
-    seconds=(40, 90),
+    seconds=(40, 65),
 )
 
 

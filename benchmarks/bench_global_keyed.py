@@ -101,7 +101,7 @@ BENCHMARK = Benchmark(
             ),
         ),
     ),
-    seconds=(20, 90),
+    seconds=(20, 70),
 )
 
 
@@ -169,7 +169,7 @@ def measure_inserts(run: Run, name: str, keys: list[Any], values: list[Any], val
         LISTS: lambda _: [processor_ms(lambda: by_hand(keys, values))],
         DICT: lambda _: [processor_ms(lambda: by_hand_from_a_dict(keys, values))],
     }
-    run.compare("inserts", contenders, {VALUES: name}, repetitions=run.pick(whole=5, quick=2), warm_up=1)
+    run.compare("inserts", contenders, {VALUES: name}, repetitions=run.pick(whole=4, quick=2), warm_up=1)
 
 
 class SmallEpochs:

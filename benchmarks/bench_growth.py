@@ -76,7 +76,7 @@ BENCHMARK = Benchmark(
             ),
         ),
     ),
-    seconds=(20, 100),
+    seconds=(20, 75),
 )
 
 

@@ -69,7 +69,7 @@ BENCHMARK = Benchmark(
             ),
         ),
     ),
-    seconds=(45, 120),
+    seconds=(45, 100),
     in_quick=True,
 )
 

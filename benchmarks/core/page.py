@@ -117,12 +117,25 @@ def measurements_table(benchmark: Benchmark, question: Question, result: Benchma
     for each in measured:
         row = cells.setdefault(tuple(each.parameters.items()), {})
         row[each.contender] = shown_spread(each.spread, each.unit)
+    if question.axis is not None:
+        cells = dict(sorted(cells.items(), key=lambda item: _place(item[0], question, [*cells])))
     rows = [
         [shown_parameter(dict(key).get(column, "")) for column in columns]  # type: ignore[arg-type]
         + [row.get(name, "–") for name in names]
         for key, row in cells.items()
     ]
     return table([*columns, *names], rows)
+
+
+def _place(
+    parameters: tuple[tuple[str, object], ...],
+    question: Question,
+    measured: list[tuple[tuple[str, object], ...]],
+) -> tuple[int, float]:
+    """Where a row belongs: by the parameters besides the axis as they were measured, then along the axis."""
+    others = [tuple(pair for pair in each if pair[0] != question.axis) for each in measured]
+    mine = tuple(pair for pair in parameters if pair[0] != question.axis)
+    return others.index(mine), float(dict(parameters)[question.axis or ""])  # type: ignore[arg-type]
 
 
 def _absences(question: Question, result: BenchmarkResult) -> str:

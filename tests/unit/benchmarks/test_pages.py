@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,16 @@ def test_the_page_shows_medians_quartiles_and_dashes() -> None:
     page = results_page([(BENCHMARK, RESULT)])
     assert "| 10 | 10 rows/s (9–11) | 2 rows/s |" in page
     assert "| 1,000 | 5k rows/s | – |" in page
+
+
+def test_rows_are_shown_along_the_axis() -> None:
+    values = [("uniform", 20), ("skewed", 20), ("uniform", 3)]
+    measurements = [
+        Measurement("q", "ours", {"rows": rows, "keys": keys}, "rows/s", (1,)) for keys, rows in values
+    ]
+    page = results_page([(BENCHMARK, replace(RESULT, measurements=tuple(measurements), absences=()))])
+    shown = [line.split(" | ")[:2] for line in page.splitlines() if line.endswith("| 1 rows/s |")]
+    assert shown == [["| 3", "uniform"], ["| 20", "uniform"], ["| 20", "skewed"]]
 
 
 def test_the_page_names_who_is_missing_and_why() -> None:
