@@ -63,7 +63,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
         program.kill()
 
 
-@pytest.mark.parametrize("form", ["block", "call"])
+@pytest.mark.parametrize("form", ["call", pytest.param("block", marks=pytest.mark.soak)])
 def test_the_first_ctrl_c_finishes_the_epoch_and_the_files(start: Callable[..., Program], form: str) -> None:
     program = start(form)
     program.wait_for(lambda: len(program.epochs()) >= 2)
