@@ -137,7 +137,7 @@ class TestSettings:
             ("page_size=0", "not a value of this setting: page_size; found 0"),
             ("part_bytes=0", "not a value of this setting: part_bytes; found 0"),
             ("roll_bytes=0", "not a value of this setting: roll_bytes; found 0"),
-            ("sinks=3", "not a value of this setting: sinks; found 3; expected a whole number from 1 to 2 "),
+            ("sinks=3", "not a value of this setting: sinks; found 3; expected a whole number from 0 to 2 "),
             ("parallelism=(0,)", "not a value of this setting: parallelism; found (0,); expected (2, 1) or "),
             ("parallelism=()", "not a value of this setting: parallelism; found ()"),
             ("parallelism=2", "not a value of this setting: parallelism; found 2"),

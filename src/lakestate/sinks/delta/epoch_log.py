@@ -45,7 +45,7 @@ class EpochLog:
 
     def __init__(self, sink: DeltaSink) -> None:
         self._sink = sink
-        self._reader = TableReader(sink.store_config, sink.file_sink().store)
+        self._reader = TableReader(sink.store_config, sink.file_sink().store, sink.load_table)
 
     def read(self) -> DeltaTable:
         """The table as it is now."""

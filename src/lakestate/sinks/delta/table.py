@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -156,9 +156,10 @@ class TableReader:
     newest commit that was read is looked at again first: if it is another one, everything is read anew.
     """
 
-    def __init__(self, config: StoreConfig, store: ObjectStore) -> None:
+    def __init__(self, config: StoreConfig, store: ObjectStore, load_table: Callable[[], DeltaTable]) -> None:
         self._config = config
         self._store = store
+        self._load_table = load_table
         self._table: DeltaTable | None = None
         self._newest = (-1, "")
 
@@ -178,7 +179,7 @@ class TableReader:
         return table if table.version() == self._newest[0] else self._remember(table)
 
     def _load(self) -> DeltaTable:
-        self._table = load_table(self._config)
+        self._table = self._load_table()
         return self._remember(self._table)
 
     def _remember(self, table: DeltaTable) -> DeltaTable:

@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     soak = commands.add_parser("soak", help="run seeds until stopped")
     soak.add_argument("--first", type=int, default=0)
     soak.add_argument("--seeds", type=_positive, help="how many; endless if not given")
+    soak.add_argument("--tables", action="store_true", help="histories with tables, of Delta and Iceberg")
     soak.add_argument("--journal", type=Path, help="store figures in this file, and continue from it")
     every = commands.add_parser("exhaustive", help="a fault at every store call of a small history")
     every.add_argument("--pairs", action="store_true", help="two crashes, at every pair of calls")
@@ -113,8 +114,15 @@ def _faults_without_effect(result: RunResult, script: Script) -> Iterator[str]:
 
 def _soak(given: argparse.Namespace) -> Callable[[], int]:
     seeds = count(given.first) if given.seeds is None else range(given.first, given.first + given.seeds)
+    make_task = Task.with_table if given.tables else Task
+    if given.tables and given.journal is not None:
+        raise InvalidInputError(
+            "a journal knows histories by their seeds, and those with tables have the same seeds",
+            object_name=str(given.journal),
+            action="leave out --journal or --tables",
+        )
     journal = None if given.journal is None else Journal(given.journal)
-    return partial(_run_sweep, map(Task, seeds), given.processes, journal)
+    return partial(_run_sweep, map(make_task, seeds), given.processes, journal)
 
 
 def _exhaustive(given: argparse.Namespace) -> Callable[[], int]:

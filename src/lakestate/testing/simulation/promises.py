@@ -55,6 +55,11 @@ class Promise(Enum):
     UPLOADS_CLOSED = "no upload stays open"
     ONE_OWNER = "a copy of a job does not get its output"
 
+    # Tables
+    TABLE_EXACT = "every version of a table has the rows of the epochs that it records, each once"
+    TABLE_READABLE = "every version of a table can be read"
+    TABLE_RECORDS_EPOCHS = "a table records published epochs, one after another"
+
     # Output of operators
     COMMIT_EXACT = "on_commit gets exactly what the subtasks left"
     COMMIT_NOT_REPEATED = "no start commits again what was marked as committed before it"

@@ -29,6 +29,7 @@ from lakestate.testing.simulation.promises import BrokenPromiseError, Promise
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.scenario import Scenario
 from lakestate.testing.simulation.seen import Row
+from lakestate.testing.simulation.tables.opening import open_table, spawn_visitor
 from lakestate.testing.simulation.user_counts import UserCountsJob
 
 JobFactory = Callable[[Random, Scenario], SimulatedJob]
@@ -74,7 +75,8 @@ def run_seed(
     Monitor(world)
     try:
         limits = small_limits() if scenario.small_limits else nullcontext()
-        with limits, nullcontext() if scenario.absorbs else separate_runs(), suppress(JobCodeError):
+        runs = nullcontext() if scenario.absorbs else separate_runs()
+        with limits, runs, open_table(world), suppress(JobCodeError):
             _run_actors(world)
     finally:
         world.close()
@@ -115,6 +117,7 @@ def _run_actors(world: World) -> None:
     ]
     if world.scenario.has_neighbour:
         actors.append(scheduler.spawn("neighbour", partial(run_neighbour, world)))
+    actors += spawn_visitor(world)
     scheduler.run()
     if world.violation is None:
         _raise_unexpected(actors)
@@ -145,6 +148,7 @@ def check_final_state(world: World) -> None:
         return
     _check_target(world, state)
     check_delivered(world)
+    world.table_checks.check_final(state)
     if job.output(monitor.seen) is not None:
         for sink_id in world.outputs:
             visible = monitor.visible(sink_id)

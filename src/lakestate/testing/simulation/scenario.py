@@ -20,6 +20,11 @@ _POLICIES = {"eager": EAGER, "partial": PARTIAL, "relaxed": RELAXED, "none": Non
 _DECISIONS = ("superseded", "second_driver")
 """The rates that apply even to runs with a script of faults."""
 _RATES = ("switch_rate", *_DECISIONS)
+_CHOICES = {
+    "compaction": tuple(_POLICIES),
+    "table": ("none", "delta", "iceberg"),
+    "table_rows": ("append", "visible", "key"),
+}
 _OPTIONAL = ("sink_parallelism", "upgrade_at")
 _MANY = 1_000_000
 _RANGES = {
@@ -37,7 +42,7 @@ _RANGES = {
     "readers": (0, _MANY),
     "forks": (0, _MANY),
     "change_readers": (0, _MANY),
-    "sinks": (1, 2),
+    "sinks": (0, 2),
     "patience_min": (0, _MANY),
 } | dict.fromkeys(_RATES, (0, 1))
 """Minimum and maximum. Outside of them a run is meaningless."""
@@ -101,6 +106,13 @@ class Scenario:
     delivers_to_log: bool = False
     """That target is a log: a transaction takes several calls, and writers fence each other."""
 
+    table: str = "none"
+    """A further sink writes to a table: of deltalake, or of pyiceberg."""
+    table_rows: str = "append"
+    """Its rows are appended; or also visible in small files while a large one is open; or kept by key."""
+    table_visitor: bool = False
+    """Others append to the table, delete rows of it, compact it and remove its history."""
+
     forks: int = 0
     """Jobs that begin with an epoch of this one, share its objects, and are forked again."""
     change_readers: int = 0
@@ -148,6 +160,31 @@ class Scenario:
             delivers_to_log=random.random() < 0.5,
         )
 
+    @staticmethod
+    def draw_with_table(random: Random) -> Scenario:
+        """A random scenario with a table as the only output."""
+        return replace(
+            Scenario.draw(random),
+            sinks=0,
+            table=random.choice(_CHOICES["table"][1:]),
+            table_rows=random.choice(_CHOICES["table_rows"]),
+            table_visitor=random.random() < 0.6,
+            roll_bytes=random.choice([1, 2_000, 1_000_000]),
+            rows=random.choice([6, 10, 14]),
+            rows_per_epoch=random.choice([3, 5]),
+            goes_back=random.random() < 0.4,
+            upgrade_at=None,
+            is_cached=False,
+            loses_part=False,
+            readers=0,
+            forks=0,
+            change_readers=0,
+            commits=False,
+            delivers=False,
+            has_neighbour=False,
+            snapshots=False,
+        )
+
     def changes_from(self, other: Scenario) -> list[str]:
         """The settings that turn another scenario into this one, for a run with a script of faults.
 
@@ -191,8 +228,8 @@ def _parse_value(name: str, text: str) -> Any:
 
 
 def _is_value(name: str, value: Any) -> bool:
-    if name == "compaction":
-        return isinstance(value, str) and value in _POLICIES
+    if name in _CHOICES:
+        return isinstance(value, str) and value in _CHOICES[name]
     if name not in _RANGES:
         return isinstance(value, bool)
     if name == "parallelism":
@@ -208,8 +245,8 @@ def _is_in_range(name: str, value: Any) -> bool:
 
 
 def _not_a_value(name: str, text: str) -> InvalidInputError:
-    if name == "compaction":
-        expected = "one of " + ", ".join(map(repr, _POLICIES))
+    if name in _CHOICES:
+        expected = "one of " + ", ".join(map(repr, _CHOICES[name]))
     elif name not in _RANGES:
         expected = "True or False"
     else:

@@ -15,11 +15,11 @@ from pyiceberg.types import StringType
 from tests.support.repository import ROOT
 from tests.support.sinks.iceberg_job import TABLE, Warehouse
 
-from lakestate.errors import InvalidInputError
+from lakestate.errors import InvalidInputError, OutcomeUnknownError
 from lakestate.row_kind import AFTER, BEFORE, CHANGE, DELETE, INSERT, RowKind, StreamKind
 from lakestate.sinks import Roll
 from lakestate.sinks.iceberg import catalog_calls
-from lakestate.sinks.iceberg.upserts import IcebergUpsertSink
+from lakestate.sinks.iceberg.upserts import IcebergUpsertSink, delivery
 from lakestate.sinks.iceberg.upserts.rows import ChangedKeys
 from lakestate.testing.faults import SimulatedCrash
 from lakestate.testing.sink_harness import CrashPoint, SinkHarness
@@ -270,3 +270,46 @@ def test_the_example_of_the_documentation_keeps_one_row_for_each_key(tmp_path: P
         harness.epoch(users(a=3))
         found = names["totals"].load_table().scan().to_arrow().sort_by("user").to_pylist()
         assert found == users(a=3, b=2)
+
+
+def test_an_epoch_is_tried_again_if_the_store_does_not_answer_before_its_commit(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files with changed keys are read, and written again; pyiceberg raises what the file system raises."""
+    harness = harness_of(warehouse, commit_attempts_max=2)
+    harness.epoch(users(a=1, b=2))
+    real, failures = delivery._rewritten_files, [OSError("503"), OSError("503"), OSError("503")]
+
+    def rewritten_files(*args: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return real(*args)
+
+    monkeypatch.setattr(delivery, "_rewritten_files", rewritten_files)
+    with pytest.raises(OutcomeUnknownError, match="the next start commits the epoch again"):
+        harness.epoch(users(a=3))
+    assert table_rows(warehouse) == {"a": 1, "b": 2}
+    harness.restart()
+    assert table_rows(warehouse) == {"a": 3, "b": 2}
+
+
+def test_files_of_a_refused_commit_that_cannot_be_removed_do_no_harm(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = harness_of(warehouse)
+    harness.epoch(users(a=1))
+    catalog = warehouse.catalog.load()
+    real, refused = catalog.commit_table, [CommitFailedException("somebody was first")]
+
+    def commit_table(*args: Any) -> Any:
+        if refused:
+            raise refused.pop()
+        return real(*args)
+
+    def discard(change: Any) -> None:
+        raise OSError("503")
+
+    monkeypatch.setattr(catalog, "commit_table", commit_table)
+    monkeypatch.setattr(delivery.RowChange, "discard", discard)
+    harness.epoch(users(a=2))
+    assert table_rows(warehouse) == {"a": 2}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from pyiceberg.exceptions import CommitFailedException
@@ -117,9 +118,11 @@ def commit_until_done(
     """Commit an epoch to a table that does not hold it. After each failure, the table is read again."""
     failure: Exception | None = None
     for attempt in range(sink.commit_attempts_max):
-        change = prepare(table)
+        change: PreparedChange | None = None
         started_s = time.monotonic()
         try:
+            # This reads and writes files, too, and may fail as the commit may.
+            change = prepare(table)
             change.commit()
             return
         except REFUSED as cause:
@@ -130,8 +133,10 @@ def commit_until_done(
         table = sink.load_table()
         if is_committed(table):
             return
-        if isinstance(failure, CommitFailedException):
-            change.discard()
+        if change is not None and isinstance(failure, CommitFailedException):
+            # What stays is not in the table, and nobody reads it.
+            with suppress(*UNREACHABLE):
+                change.discard()
     raise _commit_failure(sink.table, batch.epoch, failure) from failure
 
 

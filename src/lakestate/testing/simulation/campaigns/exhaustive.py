@@ -45,12 +45,12 @@ def calls_of(script: dict[CallId, FaultKind], scenario: Scenario = SMALL) -> dic
     return result.calls
 
 
-def single_faults(kinds: Sequence[FaultKind]) -> Iterator[Task]:
+def single_faults(kinds: Sequence[FaultKind], scenario: Scenario = SMALL) -> Iterator[Task]:
     """Runs with one fault each: at every call, of each kind that can strike there."""
-    for call, operation in calls_of({}).items():
+    for call, operation in calls_of({}, scenario).items():
         for fault in kinds:
             if fault.can_strike(operation):
-                yield Task(SEED, SMALL, {call: fault})
+                yield Task(SEED, scenario, {call: fault})
 
 
 def pairs_of_crashes(scenario: Scenario, share: int = 1) -> Iterator[Task]:

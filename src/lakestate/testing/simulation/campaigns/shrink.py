@@ -28,7 +28,6 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"page_size": 1000},
     {"sink_parallelism": None},
     {"compaction": None},
-    {"sinks": 1},
     {"part_objects": False},
     {"loses_part": False},
     {"small_limits": False},
@@ -43,6 +42,7 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"ends_later": False},
     {"delivers": False},
     {"delivers_to_log": False},
+    {"table_visitor": False},
     {"parallelism": (1,)},
 )
 ROWS_MIN = 3
@@ -149,7 +149,7 @@ def _without_decisions(scenario: Scenario) -> Iterator[Scenario]:
 
 def _counts(scenario: Scenario) -> Iterator[tuple[str, int]]:
     """Smaller counts to try, the smallest first."""
-    yield from (("drivers", 1), ("drivers", 2))
+    yield from (("drivers", 1), ("drivers", 2), ("sinks", 1))
     rows = ROWS_MIN
     while rows < scenario.rows:
         yield "rows", rows

@@ -38,6 +38,11 @@ class Task:
     scenario: Scenario | None = None
     script: Script | None = None
 
+    @classmethod
+    def with_table(cls, seed: int) -> Task:
+        """The run of a seed that writes to a table."""
+        return cls(seed, Scenario.draw_with_table(random_stream(seed, "scenario")))
+
     @property
     def command(self) -> str:
         """The shell command that repeats the run.

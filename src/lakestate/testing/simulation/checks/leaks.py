@@ -11,12 +11,14 @@ from lakestate.protocol.retention import RetentionPolicy, RetentionRefused
 from lakestate.runtime.sink_step import sink_clean_up
 from lakestate.sinks.files.names import epoch_begun, sink_fingerprint
 from lakestate.sinks.files.pre_commit import PreCommit
+from lakestate.sinks.sink import Sink
 from lakestate.testing.simulation.checks.snapshots import snapshots_of
 from lakestate.testing.simulation.cluster.engine import sinks_of
 from lakestate.testing.simulation.cluster.process import Process
-from lakestate.testing.simulation.cluster.world import JOB_ID, World
+from lakestate.testing.simulation.cluster.world import JOB_ID, TABLE, World
 from lakestate.testing.simulation.promises import Promise
 from lakestate.testing.simulation.stores.objects import SimulatedObjects
+from lakestate.testing.simulation.tables.target import DirectReach
 
 
 def check_retention(world: World) -> None:
@@ -46,15 +48,20 @@ def check_uploads(world: World) -> None:
     newest = world.monitor.newest
     if newest is None:
         return
-    sinks = sinks_of(world, Process(world, "janitor", "janitor").direct_client)
+    janitor = Process(world, "janitor", "janitor")
+    sinks: dict[str, Sink] = dict(sinks_of(world, janitor.direct_client))
+    if world.table is not None and not world.table.is_keyed:
+        sinks[TABLE] = world.table.sink_by(DirectReach(janitor, world.table))
     sink_clean_up(sinks, JOB_ID)(newest.manifest)
     # The record of a completed upload may have arrived again: the clean-up of a later epoch removes it.
     finished = {
         path for entry in newest.manifest.sinks if entry.sink_id in sinks for path in _finished_paths(entry)
     }
     for sink_id, sink in sinks.items():
-        left = {each.upload.path for each in sink.store.uploads.list_dangling()}
-        for path in world.foreign_uploads[sink_id]:
+        files = sink.file_sink()
+        assert files is not None
+        left = {each.upload.path for each in files.store.uploads.list_dangling()}
+        for path in world.foreign_uploads.get(sink_id, ()):
             if path not in left:
                 world.fail(Promise.FOREIGN_UNTOUCHED, f"the upload of {path}")
         for path, epoch in snapshots_of(world, sink_id, newest.manifest.state_id).items():

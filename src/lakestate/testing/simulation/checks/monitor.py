@@ -1,7 +1,6 @@
 """`Monitor`: checks every change of the stores when it happens.
 
-It keeps its own record of what is published, referenced, tagged and visible, read from the bytes
-themselves, so that a bug in the code under test cannot hide itself.
+It keeps its own record of what is published, referenced, tagged and visible, read from the bytes themselves.
 """
 
 from __future__ import annotations
@@ -175,11 +174,11 @@ class Monitor:
     def _check_write(self, store: SimulatedStore, path: str, data: bytes, before: bytes | None) -> None:
         if store is not self._world.state:
             self._on_output(store.name, path, data, before)
-            self._count_awaited_write(OUTPUT)
+            self.count_awaited_write(OUTPUT)
             return
         self.forks.on_write(path, data)
         name = parse_object_name(path.removeprefix(_PREFIX))
-        self._count_awaited_write(name.kind.name)
+        self.count_awaited_write(name.kind.name)
         if name.kind in _IMMUTABLE and before is not None and before != data:
             self._world.fail(Promise.NAMES_IMMUTABLE, path)
         match name.kind:
@@ -219,7 +218,8 @@ class Monitor:
             del self.published[name.epoch]
             self._world.counts["epochs collected"] += 1
 
-    def _count_awaited_write(self, kind: str) -> None:
+    def count_awaited_write(self, kind: str) -> None:
+        """A write of a kind has happened."""
         if self._awaited_write is not None and self._awaited_write[0] == kind:
             nth = self._awaited_write[1] - 1
             self._awaited_write = (kind, nth) if nth else None
@@ -294,6 +294,7 @@ class Monitor:
         self._seen[epoch] = found.seen
         self._world.counts["epochs published"] += 1
         self.commits.on_publish(manifest)
+        self._world.table_checks.on_publish(manifest)
         self.check_restorable(epoch)
 
     def _seen_by(self, manifest: Manifest) -> Seen:
@@ -367,11 +368,12 @@ class Monitor:
         return Counter(self._world.job.comparable(self.visible(sink_id)))
 
     def _on_commit_marker(self, name: ObjectName) -> None:
-        if name.epoch is not None and name.epoch >= self.oldest and name.epoch not in self.published:
+        assert name.epoch is not None
+        if name.epoch >= self.oldest and name.epoch not in self.published:
             self._world.fail(Promise.COMMIT_AFTER_PUBLISHING, name.path)
-        if name.epoch is not None:
-            self.commits.on_marker(name.epoch)
-            check_snapshots(self._world, name.epoch)
+        self.commits.on_marker(name.epoch)
+        self._world.table_checks.on_marker(name.epoch)
+        check_snapshots(self._world, name.epoch)
 
     def _on_output(self, sink_id: str, path: str, data: bytes, before: bytes | None) -> None:
         """Check new output: every row is expected, and none is duplicated."""

@@ -36,6 +36,8 @@ def check_snapshots(world: World, epoch: Epoch) -> None:
 
 def snapshots_of(world: World, sink_id: str, state_id: str) -> dict[str, Epoch]:
     """The copies of a sink's open files, with the epochs that made them."""
+    if sink_id not in world.outputs:
+        return {}
     fingerprint = sink_fingerprint(JOB_ID, sink_id, state_id)
     begun = {
         path: epoch_begun(path, fingerprint) for path in world.outputs[sink_id].paths(f"{STORE_FOLDER}/")

@@ -37,7 +37,7 @@ from lakestate.testing.simulation.cluster.engine import SOURCE, Cluster, all_sin
 from lakestate.testing.simulation.cluster.process import HOUR_MS, ActorExecutor, Process, SimulatedBackend
 from lakestate.testing.simulation.cluster.query import SimulatedQuery
 from lakestate.testing.simulation.cluster.scheduler import Actor
-from lakestate.testing.simulation.cluster.world import JOB_ID, World
+from lakestate.testing.simulation.cluster.world import JOB_ID, TABLE, World
 from lakestate.testing.simulation.promises import Promise
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.stores.objects import SimulatedObjects
@@ -174,7 +174,7 @@ class Driver:
     def _should_go_back(self) -> bool:
         world = self._world
         # What a target of `on_commit`, or of a delivery, does with rows that come again is up to the target.
-        has_target = world.scenario.commits or world.scenario.delivers
+        has_target = world.scenario.commits or world.scenario.delivers or world.scenario.table_rows == "key"
         is_possible = world.scenario.goes_back and not has_target and world.faults.is_on
         return is_possible and self._backs.random() < BACK_RATE
 
@@ -211,6 +211,7 @@ class Driver:
         self._world.counts["pauses"] += 1
         assert self._driver.parent is not None
         self._world.monitor.check_paused(self._driver.parent.epoch)
+        self._world.table_checks.check_paused(self._driver.parent.epoch)
         return True
 
     def _own_committer(self) -> dict[str, Committer | OperatorCommitter]:
@@ -281,7 +282,8 @@ def _wait_impatiently(world: World, driver: Actor) -> None:
         world.scheduler.wait(lambda: driver.done, int(world.work.random() * IMPATIENCE_MS))
         return
     monitor = world.monitor
-    monitor.await_write(world.work.choice(AWAITABLE_WRITES), world.work.randint(1, 4))
+    writes = AWAITABLE_WRITES if world.table is None else (*AWAITABLE_WRITES, TABLE, TABLE)
+    monitor.await_write(world.work.choice(writes), world.work.randint(1, 4))
     world.scheduler.wait(lambda: driver.done or monitor.has_awaited_write, 2 * HOUR_MS)
 
 

@@ -33,7 +33,7 @@ from lakestate.testing.faults import SimulatedCrash
 from lakestate.testing.simulation.cluster.delivery import DeliverySink
 from lakestate.testing.simulation.cluster.process import Process, SimulatedBackend
 from lakestate.testing.simulation.cluster.scheduler import Actor
-from lakestate.testing.simulation.cluster.world import DELIVERED, HOSTS, World
+from lakestate.testing.simulation.cluster.world import DELIVERED, HOSTS, TABLE, World
 from lakestate.testing.simulation.scenario import Scenario
 from lakestate.testing.simulation.stores.store import SimulatedStore
 
@@ -232,8 +232,10 @@ def sinks_of(world: World, client: Callable[[SimulatedStore], ObjectStore]) -> d
 
 
 def all_sinks(world: World, process: Process) -> dict[str, Sink]:
-    """The sinks that write files, and the one that delivers, as a process reaches them."""
+    """The sinks that write files, to a table, and the one that delivers, as a process reaches them."""
     sinks: dict[str, Sink] = dict(sinks_of(world, process.client))
+    if world.table is not None:
+        sinks[TABLE] = world.table.sink(process)
     if world.scenario.delivers:
         sinks[DELIVERED] = DeliverySink(process)
     return sinks

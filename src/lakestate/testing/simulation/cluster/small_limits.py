@@ -31,19 +31,20 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
 @contextmanager
 def small_limits() -> Iterator[None]:
     """Apply the small limits for one run, which must be the only one in its process."""
-    with _replace(_SMALL):
+    with replace_values(_SMALL):
         yield
 
 
 @contextmanager
 def separate_runs() -> Iterator[None]:
     """Let every epoch leave a run of its own, as large epochs do, for one run."""
-    with _replace([(compaction, "ABSORBED_BYTES_MAX", 0)]):
+    with replace_values([(compaction, "ABSORBED_BYTES_MAX", 0)]):
         yield
 
 
 @contextmanager
-def _replace(values: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
+def replace_values(values: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Give names of modules other values for one run."""
     before = [(module, name, getattr(module, name)) for module, name, _ in values]
     for module, name, value in values:
         setattr(module, name, value)

@@ -25,16 +25,21 @@ from lakestate.testing.simulation.promises import BrokenPromiseError, Promise
 from lakestate.testing.simulation.random_streams import random_stream
 from lakestate.testing.simulation.scenario import Scenario
 from lakestate.testing.simulation.stores.store import SimulatedStore
+from lakestate.testing.simulation.tables.without import NoTableChecks
 
 if TYPE_CHECKING:
     from lakestate.testing.simulation.checks.monitor import Monitor
     from lakestate.testing.simulation.job import SimulatedJob
+    from lakestate.testing.simulation.tables.checks import TableChecks
+    from lakestate.testing.simulation.tables.target import SimulatedTable
 
 STEPS_MAX = 60_000
 CACHE_BYTES = 50_000_000
 JOB_ID = "job"
 HOSTS = ("host-a", "host-b")
 SINK_IDS = ("out", "copy")
+TABLE = "table"
+"""The sink that writes to a table."""
 DELIVERED = "delivered"
 """The sink that delivers."""
 
@@ -79,6 +84,8 @@ class World:
         """Stands for the targets of `on_commit` and deliveries in calls, which fail like those of a store."""
         self.delivered = DeliveryTarget()
         self.log = TransactionLog()
+        self.table: SimulatedTable | None = None
+        self.table_checks: TableChecks | NoTableChecks = NoTableChecks()
         self.foreign = _foreign_path()
         """An object and an upload of another job, in every store."""
         self.foreign_uploads = {name: [self.foreign] for name in self.outputs}
