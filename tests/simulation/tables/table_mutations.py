@@ -55,6 +55,9 @@ class TableMutation:
     def scenario(self, seed: int) -> Scenario:
         """What the seed draws, with more drivers at once and more turns taken than usual."""
         drawn = Scenario.draw_with_table(random_stream(seed, "scenario"))
+        drawn = replace(drawn, table=self.table, table_rows=self.rows, goes_back=self.goes_back)
+        if self.goes_back:
+            return replace(drawn.with_more_epochs(), table_visitor=False)
         rates = replace(drawn.rates, second_driver=0.7, answer_lost=0.02, crash_after=0.02, stall=0.02)
         return replace(
             drawn,
@@ -62,10 +65,7 @@ class TableMutation:
             patience_min=30,
             switch_rate=0.3,
             rates=rates,
-            table=self.table,
-            table_rows=self.rows,
-            table_visitor=not self.goes_back,
-            goes_back=self.goes_back,
+            table_visitor=True,
         )
 
     def seeds_to_find(self) -> tuple[int, str] | None:
@@ -222,6 +222,35 @@ def forget_small_files(patch: Patch) -> None:
     patch.setattr(writer.FileSinkWriter, "_resume_file", resume_file)
 
 
+def say_that_rows_of_large_files_are_new(patch: Patch) -> None:
+    """Whoever follows the table reads them again."""
+    real = delta_change.TableChange._adds
+    patch.setattr(
+        delta_change.TableChange,
+        "_adds",
+        lambda self, files, has_new_rows: real(self, files, has_new_rows=True),
+    )
+
+
+def add_and_replace_in_one_snapshot(patch: Patch) -> None:
+    """Rows that are new are in no snapshot that appends."""
+
+    def of(cls: Any, files: Any, find: Any) -> FilePlan:
+        plan = real(files, find)
+        if not plan.replacing:
+            return plan
+        replaced = {path for file in plan.replacing for path in file.replaces}
+        shown = {file.path for file in plan.appended} & replaced
+        large = (
+            msgspec.structs.replace(each, replaces=tuple(path for path in each.replaces if path not in shown))
+            for each in plan.replacing
+        )
+        return FilePlan(tuple(file for file in plan.appended if file.path not in shown), tuple(large))
+
+    real = FilePlan.of
+    patch.setattr(FilePlan, "of", classmethod(of))
+
+
 def commit_to_the_table_before_publishing(patch: Patch) -> None:
     real = JobDriver._publish
 
@@ -336,6 +365,8 @@ TABLES: Sequence[TableMutation] = (
             ("keep the first row of each key", keep_the_first_row_of_each_key),
         )
     ),
+    TableMutation("say that rows are new", say_that_rows_of_large_files_are_new, DELTA, VISIBLE),
+    TableMutation("add and replace in one snapshot", add_and_replace_in_one_snapshot, ICEBERG, VISIBLE),
     TableMutation("leave out large files", leave_out_large_files, ICEBERG, VISIBLE),
     *(
         TableMutation("merge old epochs again", merge_old_epochs_again, table, KEYED, is_rare=True)

@@ -9,8 +9,9 @@ from itertools import count
 import pytest
 from tests.simulation.tables.table_mutations import TABLES, TableMutation
 
-from lakestate.testing.simulation import Scenario, run_seed
+from lakestate.testing.simulation import FaultKind, Scenario, run_seed
 from lakestate.testing.simulation.__main__ import NOT_AS_ASKED, main
+from lakestate.testing.simulation.campaigns.exhaustive import SMALL, single_faults
 from lakestate.testing.simulation.campaigns.shrink import shrink
 from lakestate.testing.simulation.campaigns.sweep import Sweep, Task, run_tasks, sweep
 
@@ -63,6 +64,21 @@ def test_no_promise_is_broken_with_tables_for_as_long_as_there_is_time(
     given = [int(seed) for seed in os.environ.get("SEEDS", "").split(",") if seed]
     seconds_max = None if given else float(os.environ.get("SOAK_MINUTES", "10")) * 60
     check(sweep(map(Task.with_table, given or count(SEEDS)), seconds_max=seconds_max), capsys)
+
+
+ROWS = ("append", "visible", "key")
+SMALL_TABLE = replace(SMALL, sinks=0, rows=7, roll_bytes=2_000, commits=False, upgrade_at=None)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("table", ["delta", "iceberg"])
+def test_any_fault_at_any_call_of_a_history_with_a_table_is_made_good(
+    table: str, rows: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = list(single_faults(tuple(FaultKind), replace(SMALL_TABLE, table=table, table_rows=rows)))
+    check(sweep(tasks), capsys)
+    assert len({call for task in tasks for call in task.script or ()}) > 100
 
 
 @pytest.mark.parametrize("table", ["delta", "iceberg"])

@@ -58,6 +58,7 @@ class Promise(Enum):
     # Tables
     TABLE_EXACT = "every version of a table has the rows of the epochs that it records, each once"
     TABLE_READABLE = "every version of a table can be read"
+    TABLE_FOLLOWED = "whoever reads only what is appended to a table gets each row once"
     TABLE_RECORDS_EPOCHS = "a table records published epochs, one after another"
 
     # Output of operators

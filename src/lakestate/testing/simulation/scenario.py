@@ -163,7 +163,7 @@ class Scenario:
     @staticmethod
     def draw_with_table(random: Random) -> Scenario:
         """A random scenario with a table as the only output."""
-        return replace(
+        drawn = replace(
             Scenario.draw(random),
             sinks=0,
             table=random.choice(_CHOICES["table"][1:]),
@@ -172,7 +172,7 @@ class Scenario:
             roll_bytes=random.choice([1, 2_000, 1_000_000]),
             rows=random.choice([6, 10, 14]),
             rows_per_epoch=random.choice([3, 5]),
-            goes_back=random.random() < 0.4,
+            goes_back=random.random() < 0.3,
             upgrade_at=None,
             is_cached=False,
             loses_part=False,
@@ -184,6 +184,11 @@ class Scenario:
             has_neighbour=False,
             snapshots=False,
         )
+        return drawn.with_more_epochs() if drawn.goes_back else drawn
+
+    def with_more_epochs(self) -> Scenario:
+        """So many that drivers find earlier ones to go back to, with files that stay open meanwhile."""
+        return replace(self, rows=24, rows_per_epoch=6, drivers=4, keep_epochs=3, roll_bytes=1_000_000)
 
     def changes_from(self, other: Scenario) -> list[str]:
         """The settings that turn another scenario into this one, for a run with a script of faults.

@@ -41,6 +41,8 @@ class TableChecks:
         self._epochs_with_rows: list[Epoch] = []
         """The epochs that must be recorded in the table, each once it is committed."""
         self._state_id: str | None = None
+        self._followed: Counter[str] = Counter()
+        """The files that somebody has read who follows the table."""
         self._recorded = 0
         self._others: Counter[Any] = Counter()
         """Rows of other writers."""
@@ -97,6 +99,7 @@ class TableChecks:
         else:
             # A delivery reads its rows after the fence, so that only the table can tell a late one.
             world.monitor.check_fence("commit", f"epoch {recorded} to the table")
+            self._follow(recorded)
         self._recorded = recorded
         self.check()
 
@@ -175,6 +178,15 @@ class TableChecks:
                 own = len(seen.epochs[-1].rows)
                 rows = list(job.output(seen) or ())
                 self._by_key |= newest_by_key([dict(row) for row in rows[len(rows) - own :]])
+
+    def _follow(self, recorded: int) -> None:
+        """Read on, as somebody who reads only what is appended, and compare with what epochs finished."""
+        self._followed.update(self._table.appended_files())
+        finished = (files for epoch, files in self._finished.items() if epoch <= recorded)
+        expected = Counter(file.path for files in finished for file in files)
+        difference = counter_difference(self._followed, expected)
+        if difference:
+            self._world.fail(Promise.TABLE_FOLLOWED, f"epoch {recorded}: {difference}")
 
     def _expected(self) -> Counter[Any]:
         job = self._world.job

@@ -5,6 +5,7 @@ Every file that appears in the store is copied to the folder, where deltalake fi
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -64,6 +65,14 @@ class SimulatedDelta(SimulatedTable):
         """The files that the log names."""
         folder = f"{self.folder}/"
         return {each.removeprefix("file://").removeprefix(folder) for each in self._table().file_uris()}
+
+    def appended_files(self) -> list[str]:
+        """Those that change data, in the newest commit of the log."""
+        log = self.folder / LOG_FOLDER / f"{self._table().version():020d}.json"
+        added = [
+            action["add"] for line in log.read_text().splitlines() if "add" in (action := json.loads(line))
+        ]
+        return [each["path"] for each in added if each["dataChange"]]
 
     def append(self, rows: Rows) -> None:
         """As deltalake writes."""

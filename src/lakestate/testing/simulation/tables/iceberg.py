@@ -13,6 +13,8 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.snapshots import Operation as SnapshotOperation
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 from pyiceberg.utils.concurrent import ExecutorFactory
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from lakestate.sinks.sink import Sink
     from lakestate.testing.simulation.cluster.world import World
 
+APPEND = SnapshotOperation.APPEND
 NAME = ("simulated", "table")
 LOCATION = "memory://table"
 _METADATA = f"{LOCATION}/metadata/00000.metadata.json"
@@ -53,6 +56,8 @@ class SimulatedIceberg(SimulatedTable):
         self.metadata: TableMetadata = new_table_metadata(
             layout, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, LOCATION, {}
         )
+        self.new_snapshots: list[Snapshot] = []
+        """Of the newest commit."""
 
     def sink_by(self, reach: Reach) -> Sink:
         """The sink, which reaches catalog and files through a process."""
@@ -81,6 +86,19 @@ class SimulatedIceberg(SimulatedTable):
             task.file.file_path.removeprefix(f"{LOCATION}/data/")
             for task in self._table().scan().plan_files()
         }
+
+    def appended_files(self) -> list[str]:
+        """Those of snapshots that append, in the newest commit."""
+        io = self._table().io
+        appends = [each for each in self.new_snapshots if each.summary and each.summary.operation is APPEND]
+        return [
+            entry.data_file.file_path.removeprefix(f"{LOCATION}/data/")
+            for snapshot in appends
+            for manifest in snapshot.manifests(io)
+            if manifest.added_snapshot_id == snapshot.snapshot_id
+            for entry in manifest.fetch_manifest_entry(io)
+            if entry.snapshot_id == snapshot.snapshot_id
+        ]
 
     def append(self, rows: Rows) -> None:
         """As pyiceberg writes."""
@@ -178,6 +196,8 @@ class SimulatedCatalog(NoopCatalog):
             requirement.validate(target.metadata)
         before = target.metadata
         target.metadata = update_table_metadata(before, updates, metadata_location=_METADATA)
+        known = {each.snapshot_id for each in before.snapshots}
+        target.new_snapshots = [each for each in target.metadata.snapshots if each.snapshot_id not in known]
         if target.metadata != before:
             self._on_commit()
         return target.metadata

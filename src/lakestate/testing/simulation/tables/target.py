@@ -63,6 +63,10 @@ class SimulatedTable(ABC):
         """The paths in the store of the data files that readers open now."""
 
     @abstractmethod
+    def appended_files(self) -> list[str]:
+        """The data files that somebody reads who follows the table, and the newest commit of the job."""
+
+    @abstractmethod
     def append(self, rows: Rows) -> None:
         """Another writer appends rows."""
 
