@@ -19,7 +19,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from tests.support.jars import KAFKA_BROKER, require_jars
 from tests.support.spark.pipeline_process import QUICK_JVM
 
@@ -45,6 +54,9 @@ SETTINGS = {
     "broker.session.timeout.ms": "5000",
     "broker.heartbeat.interval.ms": "300",
 }
+PROTOCOLS = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
@@ -58,14 +70,18 @@ appender.console.layout.pattern = %d %p %c: %m%n
 class KafkaBroker:
     """One broker. Use it as a context manager, or the fixture `kafka_broker`: one for each test file.
 
-    `settings` are added to those of the broker.
+    `settings` are added to those of the broker. `users`, with their passwords, have a listener of their own,
+    and only the permissions that they are granted; whoever comes to the other listener may do everything.
     """
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, users: Mapping[str, str] | None = None
+    ) -> None:
         self._jars = require_jars(KAFKA_BROKER)
         self._folder = Path(tempfile.mkdtemp(prefix="lakestate-kafka-"))
-        self._port, self._controller_port = free_ports(2)
+        self._port, self._controller_port, self._user_port = free_ports(3)
         self._settings = dict(settings or {})
+        self._users = dict(users or {})
         self._process: subprocess.Popen[bytes] | None = None
         # One for all: a client that is garbage fails what it was asked.
         self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
@@ -74,6 +90,36 @@ class KafkaBroker:
     def servers(self) -> str:
         """For `bootstrap.servers`."""
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def user_servers(self) -> str:
+        """For `bootstrap.servers` of users."""
+        return f"127.0.0.1:{self._user_port}"
+
+    def options_of(self, user: str) -> dict[str, str]:
+        """The settings with which librdkafka logs a user in."""
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": self._users[user],
+        }
+
+    def grant(self, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+        """Let a user do something with everything of a kind whose name begins like this."""
+        rules = [
+            AclBinding(
+                kind,
+                name,
+                ResourcePatternType.PREFIXED,
+                f"User:{user}",
+                "*",
+                operation,
+                AclPermissionType.ALLOW,
+            )
+            for operation in operations
+        ]
+        self._await_all(self.admin.create_acls(rules))
 
     @property
     def is_running(self) -> bool:
@@ -177,6 +223,17 @@ class KafkaBroker:
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
             "log.dirs": str(self._folder / "data"),
         }
+        if self._users:
+            users = " ".join(f'user_{name}="{password}"' for name, password in self._users.items())
+            places |= {
+                "listeners": f"{listeners},SASL_PLAINTEXT://{self.user_servers}",
+                "advertised.listeners": f"PLAINTEXT://{self.servers},SASL_PLAINTEXT://{self.user_servers}",
+                "listener.security.protocol.map": PROTOCOLS,
+                "sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{PLAIN_LOGIN} required {users};",
+                "authorizer.class.name": AUTHORIZER,
+                "super.users": "User:ANONYMOUS",
+            }
         lines = [f"{name}={value}" for name, value in (SETTINGS | places | self._settings).items()]
         (self._folder / "log4j2.properties").write_text(LOGGING)
         self._config_file.write_text("\n".join(lines))
