@@ -91,7 +91,7 @@ BENCHMARK = Benchmark(
             text="One epoch in 10 seconds, at the prices of S3 Standard; deletions cost nothing.",
         ),
         Question(
-            "few keys",
+            "few-keys",
             f"Bytes that an epoch writes which changed {FEW_KEYS} keys, by keys in state",
             "bytes",
             axis="keys",
@@ -106,7 +106,7 @@ BENCHMARK = Benchmark(
             ),
         ),
         Question(
-            "S3 requests",
+            "s3-requests",
             "Requests of an epoch on S3, by partitions",
             "requests",
             axis="partitions",
@@ -116,9 +116,9 @@ BENCHMARK = Benchmark(
                 "clock, are in the average as often as with epochs of 10 seconds."
             ),
         ),
-        Question("S3 bytes", "Bytes that an epoch writes to S3, by partitions", "bytes", axis="partitions"),
+        Question("s3-bytes", "Bytes that an epoch writes to S3, by partitions", "bytes", axis="partitions"),
         Question(
-            "S3 price",
+            "s3-price",
             "Dollars a month for requests to S3, by partitions",
             "dollars",
             axis="partitions",
@@ -180,7 +180,7 @@ def measure_few_keys(run: Run) -> None:
     with run.folder() as folder:
         for keys in run.pick(whole=(100_000, 1_000_000, 10_000_000), quick=(100_000,)):
             run.say(f"{FEW_KEYS} changed keys of {keys:,}")
-            run.record("few keys", LAKESTATE, bytes_of_few_keys(keys, folder), {"keys": keys})
+            run.record("few-keys", LAKESTATE, bytes_of_few_keys(keys, folder), {"keys": keys})
 
 
 def measure_s3(run: Run) -> None:
@@ -188,15 +188,15 @@ def measure_s3(run: Run) -> None:
     try:
         connector = find_connector()
     except Unavailable as reason:
-        for question in ("S3 requests", "S3 bytes", "S3 price"):
+        for question in ("s3-requests", "s3-bytes", "s3-price"):
             run.leave_out(question, SPARK, str(reason))
         connector = None
     for cost in measure_epochs(run.pick(whole=PARTITIONS, quick=PARTITIONS[:1]), connector, run.say):
         contender, here = SPARK if cost.is_spark else LAKESTATE, {"partitions": cost.partitions}
         for kind, count in cost.requests.items():
-            run.record("S3 requests", contender, [count], {**here, "requests": kind})
-        run.record("S3 bytes", contender, [cost.written_bytes], here)
-        run.record("S3 price", contender, [cost.monthly_price], here)
+            run.record("s3-requests", contender, [count], {**here, "requests": kind})
+        run.record("s3-bytes", contender, [cost.written_bytes], here)
+        run.record("s3-price", contender, [cost.monthly_price], here)
 
 
 class KeyedTotals(ls.Operator):

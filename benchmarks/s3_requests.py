@@ -51,6 +51,7 @@ SPARK_SETTINGS = (
     "changelog checkpoints, Hadoop's connector for S3, and spark-hadoop-cloud's way to write checkpoint "
     "files, without renaming"
 )
+FILES = "spark.sql.streaming.checkpointFileManagerClass"
 STREAM_FILES = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 
 
@@ -77,11 +78,8 @@ def find_connector() -> dict[str, str]:
         why = FOLDER / f"{CONNECTOR}.missing"
         reason = why.read_text().strip() if why.exists() else "scripts/fetch-jars has not fetched it"
         raise Unavailable(f"Hadoop's connector for S3 (hadoop-aws) cannot be had: {reason}")
-    return {
-        # Not spark.jars, which are copied first.
-        "spark.driver.extraClassPath": ":".join(map(str, found)),
-        "spark.sql.streaming.checkpointFileManagerClass": STREAM_FILES,
-    }
+    # Not spark.jars, which are copied first.
+    return {"spark.driver.extraClassPath": ":".join(map(str, found))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +176,8 @@ def _run_spark(
     frame: DataFrame, server: S3Server, proxy: CountingProxy, partitions: int
 ) -> tuple[float, float]:
     """When the measured epochs began and ended."""
+    settings = frame.sparkSession.conf
+    settings.set(FILES, STREAM_FILES)
     totals = frame.groupBy("user").agg(sf.count("*").alias("n"), sf.sum("amount").alias("spend"))
     writer = totals.writeStream.format("noop").outputMode("update")
     writer = writer.option("checkpointLocation", f"s3a://{server.bucket}/spark-{partitions}")
@@ -187,4 +187,6 @@ def _run_spark(
             raise RuntimeError("the query has ended")
     starts = [datetime.fromisoformat(each["timestamp"]).timestamp() for each in query.recentProgress]
     query.stop()
+    # It refuses a local folder, which a pipeline gives to Spark.
+    settings.unset(FILES)
     return starts[WARM_UP_EPOCHS], starts[WARM_UP_EPOCHS + EPOCHS]
