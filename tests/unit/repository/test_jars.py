@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.repository import ROOT
 
-POM = ROOT / "scripts" / "jars" / "pom.xml"
+SCRIPTS = ROOT / "scripts"
+POM = SCRIPTS / "jars" / "pom.xml"
 MAVEN = "{http://maven.apache.org/POM/4.0.0}"
 
 
@@ -67,3 +68,14 @@ def test_without_maven_the_reason_is_left_for_the_tests(tmp_path: Path) -> None:
 def test_the_jars_of_flink_are_of_the_flink_that_is_installed() -> None:
     packages = (ROOT / "scripts" / "flink.txt").read_text().splitlines()
     assert f"apache-flink=={pinned('flink.version')}" in packages
+
+
+def test_every_version_of_the_matrix_has_its_connector_and_only_properties_that_there_are() -> None:
+    lines = [line.split() for line in (SCRIPTS / "jars" / "matrix.txt").read_text().splitlines()]
+    connectors = {first: properties for first, *properties in lines if first != "#"}
+    tested = re.findall(r"^pyspark==(\d+\.\d+)\.", (SCRIPTS / "matrix.txt").read_text(), re.MULTILINE)
+    assert list(connectors) == tested
+    for properties in connectors.values():
+        assert [
+            name for name in (each.partition("=")[0] for each in properties) if pinned(name) is None
+        ] == []
