@@ -114,7 +114,7 @@ class SparkStreaming(Contestant):
         rows = asked.build(spark_queries.SparkStreams(self.spark, events))
         self._finish(rows.writeStream.foreachBatch(collect).outputMode(asked.mode), folder)
         kind = StreamKind(RowKind.UPSERT if asked.key else RowKind.APPEND, asked.key)
-        return answers.difference(query, result_of(written, kind))
+        return answers.difference(query, result_of(written, kind), asked.windows)
 
     def run(self, query: str, events: Events, folder: Path) -> Usage:
         with measured(without=_pid(self.flink)) as usage:
