@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
 from itertools import count
@@ -16,7 +17,7 @@ from lakestate.testing.simulation.campaigns.shrink import shrink
 from lakestate.testing.simulation.campaigns.sweep import Sweep, Task, run_tasks, sweep
 
 SEEDS_SHARE = 12
-SEEDS = 60
+SEEDS = 36
 """So many in `make test`, the others in `make test-full`."""
 
 ALWAYS = {"table commits", "compact by others", "rescaled", "epochs collected", "merges"}
@@ -40,6 +41,12 @@ def check(total: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
         pytest.fail(str(shrink(task.seed, task.scenario, task.script)), pytrace=False)
 
 
+@pytest.fixture
+def silent(caplog: pytest.LogCaptureFixture) -> None:
+    """What runs histories makes the loggers silent; said here, they are not for the tests after this one."""
+    caplog.set_level(logging.CRITICAL, "lakestate")
+
+
 @pytest.mark.parametrize(
     ("seeds", "met"),
     [
@@ -48,7 +55,7 @@ def check(total: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_no_promise_is_broken_in_histories_with_tables(
-    seeds: range, met: set[str], capsys: pytest.CaptureFixture[str]
+    seeds: range, met: set[str], capsys: pytest.CaptureFixture[str], silent: None
 ) -> None:
     # In this process: others would take longer to load the libraries than the histories take.
     total = run_tasks([Task.with_table(seed) for seed in seeds])
@@ -96,7 +103,7 @@ def test_the_command_that_repeats_a_history_names_its_table() -> None:
 
 
 def test_histories_with_tables_have_no_journal(
-    tmp_path: os.PathLike[str], capsys: pytest.CaptureFixture[str]
+    tmp_path: os.PathLike[str], capsys: pytest.CaptureFixture[str], silent: None
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["soak", "--tables", "--seeds", "1", "--journal", f"{tmp_path}/figures"])
