@@ -29,8 +29,7 @@ from tests.support.sinks.sink_job import DictView, SinkJob, numbered_rows, permi
 from lakestate.config import StoreConfig
 from lakestate.protocol.values import Epoch
 from lakestate.sinks import FileFormat, JsonLinesFormat, ParquetFormat, ParquetSink, Roll
-from lakestate.sinks.delta.committer import add_action
-from lakestate.sinks.delta.statistics import statistics_columns
+from lakestate.sinks.delta.change import TableChange
 from lakestate.sinks.delta.table import TableFacts as DeltaFacts
 from lakestate.sinks.files.committer import FileCommitter
 from lakestate.sinks.files.destination import CurrentFileRecovery, LocalResumePoint
@@ -334,25 +333,29 @@ def test_a_file_of_a_hostile_pre_commit_is_entered_or_refused(warehouse: Any, da
 
 
 @pytest.fixture(scope="module")
-def delta_table(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeltaFacts, Any]:
+def delta_table(tmp_path_factory: pytest.TempPathFactory) -> tuple[TableChange, Any]:
     """A Delta table, and the pre-commit of files for it that are not added yet."""
     folder = DeltaFolder(tmp_path_factory.mktemp("delta"))
     job = folder.job(partition_by=["country"])
     job.run_epoch()
     pre_commits = [data for subtask in (0, 1) if (data := job.attempt(subtask).finish().commit_data)]
-    return DeltaFacts.of(folder.table(), folder.sink().url), msgspec.msgpack.decode(pre_commits[0])
+    table, sink = folder.table(), folder.sink()
+    change = TableChange(table, DeltaFacts.of(table, sink.url), sink.file_sink().store)
+    return change, msgspec.msgpack.decode(pre_commits[0])
 
 
 @settings(FUZZ, max_examples=60)
 @given(st.data())
 def test_a_file_of_a_hostile_pre_commit_is_added_or_refused(delta_table: Any, data: st.DataObject) -> None:
-    facts, tree = delta_table
+    change, tree = delta_table
     hostile = packed(data.draw(mutated_tree(tree)))
-    columns = statistics_columns(facts.data_schema, facts.properties)
 
     def added() -> None:
-        for file in PreCommit.decode(hostile).finished:
-            add_action(file, facts, columns, now_ms=0)
+        files = PreCommit.decode(hostile).finished
+        for file in files:
+            change.facts.check_file(file)
+        change.add([file for file in files if not file.replaces])
+        change.replace([file for file in files if file.replaces])
 
     decodes_or_refuses(added)
 
