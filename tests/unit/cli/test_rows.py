@@ -15,7 +15,9 @@ from tests.support.command_line import run_command
 from tests.unit.cli.test_damage import as_json, damage
 
 import lakestate as ls
+from lakestate.cli.commands import state as commands
 from lakestate.cli.failures import ExitCode
+from lakestate.cli.rows.listings import first_rows
 from lakestate.inspection.exports import parquet_file
 from lakestate.inspection.exports.parquet_file import write_parquet
 from lakestate.storage import open_store
@@ -32,6 +34,39 @@ def test_an_export_holds_the_rows_that_a_restored_operator_would_see(state: Path
     file = state.parent / "totals.parquet"
     assert run_command("export", "shop", "per_user", "totals", str(file)).code == 0
     assert pq.read_table(file).sort_by("user").to_pylist() == TOTALS
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), TOTALS),
+        (("--limit", "0"), TOTALS),
+        (("--where", "spend > 5", "--columns", "user"), [{"user": "ada"}, {"user": "dan"}]),
+        (("--key", "ada", "--epoch", "1"), [{"user": "ada", "n": 1, "spend": 9.5}]),
+    ],
+)
+def test_the_rows_that_are_chosen_are_written(
+    state: Path, options: tuple[str, ...], expected: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # All rows are written without --limit, also if fewer would be shown.
+    monkeypatch.setattr(commands.state.params[_index_of("limit")], "default", 2)
+    file = state.parent / "totals.parquet"
+    assert run_command("state", "shop", "per_user", "totals", *options, "--to", str(file)).code == 0
+    assert pq.read_table(file).sort_by("user").to_pylist() == expected
+
+
+def _index_of(name: str) -> int:
+    return [each.name for each in commands.state.params].index(name)
+
+
+def test_what_comes_after_the_limit_is_not_read() -> None:
+    def batches():  # type: ignore[no-untyped-def]
+        yield pa.record_batch({"n": [1, 2]})
+        yield pa.record_batch({"n": [3, 4]})
+        raise AssertionError("read too much")
+
+    rows = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), batches())
+    assert first_rows(rows, 3).read_all()["n"].to_pylist() == [1, 2, 3]
 
 
 def test_an_export_into_a_store_is_uploaded_in_parts_and_appears_at_the_end(

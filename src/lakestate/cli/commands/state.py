@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import click
 import pyarrow as pa
+from click.core import ParameterSource
 
 from lakestate.cli.cells import Bytes
 from lakestate.cli.options import (
@@ -19,7 +20,7 @@ from lakestate.cli.options import (
 from lakestate.cli.output import Report
 from lakestate.cli.rows.duck import filter_rows, run_query
 from lakestate.cli.rows.keys import parse_keys
-from lakestate.cli.rows.listings import show_rows
+from lakestate.cli.rows.listings import first_rows, show_rows
 from lakestate.cli.session import Session
 from lakestate.cli.waiting import note, waiting
 from lakestate.errors import InvalidInputError
@@ -48,8 +49,12 @@ def _row_options(function: click.decorators.FC) -> click.decorators.FC:
 @_row_options
 @limit_option
 @click.option("--count", "only_count", is_flag=True, help="Only how many rows there are.")
+@click.option("--to", "target", metavar="FILE", help="Write the rows into this Parquet file.")
+@click.option("--overwrite", is_flag=True, help="Replace the file of --to if it exists.")
 @epoch_option
+@click.pass_context
 def state(
+    context: click.Context,
     session: Session,
     job_id: str,
     operator: str,
@@ -59,16 +64,34 @@ def state(
     columns: str | None,
     limit: int,
     only_count: bool,
+    target: str | None,
+    overwrite: bool,
     epoch: str,
 ) -> None:
     """Show the rows of a state table at the end of an epoch.
 
     Overwritten, removed and expired rows are not there: these are the rows that a restored operator would
-    see. With --key only the row groups that can hold the keys are fetched. For a file, use export.
+    see. With --key only the row groups that can hold the keys are fetched.
+
+    With --to, the rows are streamed into a Parquet file, which appears when it is complete: all of them,
+    unless you pass --limit. FILE is a path or a URL, as in export, which also writes Iceberg tables:
+
+    \b
+      lakestate state shop per_user totals --where 'spend > 5' --to /data/spenders.parquet
     """
+    if target is None and overwrite:
+        raise InvalidInputError("nothing to overwrite", found="--overwrite", expected="--to FILE with it")
+    if target is not None and only_count:
+        raise InvalidInputError("a count is not written", found="--count and --to", expected="one of them")
+    to = None if target is None else Export(operator, table, target, options=_store_options(session, target))
     with waiting(f"opening {operator}.{table}"):
         found = session.epoch_state(job_id, epoch).table(operator, table)
         rows = _select(found, keys, where, columns)
+    if to is not None:
+        is_limited = context.get_parameter_source("limit") is not ParameterSource.DEFAULT
+        chosen = first_rows(rows, limit) if is_limited and limit else rows
+        session.show(Report(_write(to, found, lambda: chosen, overwrite=overwrite)))
+        return
     if only_count:
         total = sum(batch.num_rows for batch in rows)
         session.show(Report({"operator": operator, "table": table, "epoch": found.epoch, "rows": total}))
@@ -161,28 +184,47 @@ def export(
     commit. A table that holds this epoch, or a later one, stays as it is. --dry-run counts the rows. In a
     pipeline, Pipeline(exports=[ls.Export(…)]) does the same again and again.
     """
-    options = dict(session.place.store.options) if "://" in target else {}
+    options = _store_options(session, target)
     to = Export(operator, table, target, catalog=_catalog_of(catalog, catalog_options), options=options)
-    with waiting(f"exporting {operator}.{table}") as line:
+    with waiting(f"exporting {operator}.{table}"):
         found = session.epoch_state(job_id, epoch).table(operator, table)
 
         def read() -> pa.RecordBatchReader:
             return _select(found, keys, where, columns)
 
-        facts: dict[str, object] = {"operator": operator, "table": table}
         if dry_run:
             rows = sum(batch.num_rows for batch in read())
-            facts |= {"epoch": found.epoch, "to": target, "rows": rows, "done": False}
+            facts: dict[str, object] = {"operator": operator, "table": table, "epoch": found.epoch}
+            facts |= {"to": target, "rows": rows, "done": False}
         else:
             part = "; ".join(str(each) for each in (*keys, where, columns) if each)
-            tell: Callable[[int], None] = lambda n: line.update(f"{n:,} rows")  # noqa: E731
-            done = to.write(found, read, tell, overwrite=overwrite, part=part)
-            facts |= {"epoch": done.epoch, "to": done.target, "rows": done.rows}
-            facts |= {} if done.size_bytes is None else {"size_bytes": Bytes(done.size_bytes)}
-            facts |= {"done": done.is_new}
+            facts = _write(to, found, read, overwrite=overwrite, part=part)
     session.show(Report(facts))
     if not dry_run and not facts["done"]:
         note(f"the table holds epoch {facts['epoch']} already: --overwrite writes it again")
+
+
+def _store_options(session: Session, target: str) -> dict[str, str]:
+    """The options of the place hold for URLs, too."""
+    return dict(session.place.store.options) if "://" in target else {}
+
+
+def _write(
+    to: Export,
+    found: StateTable,
+    read: Callable[[], pa.RecordBatchReader],
+    *,
+    overwrite: bool,
+    part: str = "",
+) -> dict[str, object]:
+    """Write rows where an export goes, and say what is there now."""
+    with waiting(f"exporting {to.operator}.{to.table}") as line:
+        tell: Callable[[int], None] = lambda n: line.update(f"{n:,} rows")  # noqa: E731
+        done = to.write(found, read, tell, overwrite=overwrite, part=part)
+    facts: dict[str, object] = {"operator": to.operator, "table": to.table, "epoch": done.epoch}
+    facts |= {"to": done.target, "rows": done.rows}
+    facts |= {} if done.size_bytes is None else {"size_bytes": Bytes(done.size_bytes)}
+    return facts | {"done": done.is_new}
 
 
 def _catalog_of(named: str | None, options: tuple[str, ...]) -> IcebergCatalog | None:

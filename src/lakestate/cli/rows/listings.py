@@ -49,6 +49,20 @@ def _values(column: pa.Array) -> list[object]:
     return values
 
 
+def first_rows(rows: pa.RecordBatchReader, count: int) -> pa.RecordBatchReader:
+    """No more rows than this. What comes after them is not read."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        left = count
+        for batch in rows:
+            yield batch.slice(0, left)
+            left -= min(left, batch.num_rows)
+            if not left:
+                return
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+
 def show_rows(
     session: Session, rows: pa.RecordBatchReader, limit: int, *, if_none: str | None = None
 ) -> None:
