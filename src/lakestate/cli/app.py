@@ -33,8 +33,8 @@ Environment:
   {config.PIPELINE:<19} module:pipeline, for the commands that need the code of a job
   NO_COLOR            no colour, even on a terminal
 
-For completion in your shell: eval "$(_LAKESTATE_COMPLETE=bash_source lakestate)", or zsh_source, or
-fish_source.
+For completion in your shell, also of jobs, operators, tables, tags and epochs:
+eval "$(_LAKESTATE_COMPLETE=bash_source lakestate)", or zsh_source, or fish_source.
 """
 
 

@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from lakestate.cli import config
+from lakestate.cli.completion import complete_epoch, complete_job, complete_operator, complete_table
 from lakestate.cli.config import read_settings
 from lakestate.cli.output import Form
 from lakestate.errors import LakestateError
@@ -81,18 +82,22 @@ def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
 
 def job_argument(function: F) -> F:
     """The id of a job."""
-    return click.argument("job_id", metavar="JOB")(function)
+    return click.argument("job_id", metavar="JOB", shell_complete=complete_job)(function)
 
 
 def epoch_argument(function: F) -> F:
     """An epoch that may be left out."""
-    return click.argument("epoch", default=NEWEST, metavar="[EPOCH]")(function)
+    return click.argument("epoch", default=NEWEST, metavar="[EPOCH]", shell_complete=complete_epoch)(function)
 
 
 def epoch_option(function: F) -> F:
     """An epoch other than the newest."""
     return click.option(
-        "--epoch", default=NEWEST, metavar="EPOCH", help="A number, a tag, a time, or newest (the default)."
+        "--epoch",
+        default=NEWEST,
+        metavar="EPOCH",
+        shell_complete=complete_epoch,
+        help="A number, a tag, a time, or newest (the default).",
     )(function)
 
 
@@ -115,8 +120,8 @@ def pipeline_option(function: F) -> F:
 
 def table_arguments(function: F) -> F:
     """A job, an operator and a table."""
-    function = click.argument("table")(function)
-    return job_argument(click.argument("operator")(function))
+    function = click.argument("table", shell_complete=complete_table)(function)
+    return job_argument(click.argument("operator", shell_complete=complete_operator)(function))
 
 
 def limit_option(function: F) -> F:

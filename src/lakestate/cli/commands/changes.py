@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from lakestate.cli.completion import complete_epoch, complete_full_table
 from lakestate.cli.failures import ExitCode
 from lakestate.cli.options import command, job_argument, limit_option, table_arguments
 from lakestate.cli.output import Listing
@@ -24,9 +25,15 @@ from lakestate.row_kind import AFTER, CHANGE, DELETE, INSERT
 
 @command("diff")
 @job_argument
-@click.argument("before", metavar="EPOCH")
-@click.argument("after", metavar="[EPOCH]", default=NEWEST)
-@click.option("--table", "named", metavar="OPERATOR.TABLE", help="The rows that changed in one table.")
+@click.argument("before", metavar="EPOCH", shell_complete=complete_epoch)
+@click.argument("after", metavar="[EPOCH]", default=NEWEST, shell_complete=complete_epoch)
+@click.option(
+    "--table",
+    "named",
+    metavar="OPERATOR.TABLE",
+    shell_complete=complete_full_table,
+    help="The rows that changed in one table.",
+)
 @click.option("--key", metavar="KEY", help="Only this key, with --table: a value, column=value,… or JSON.")
 @limit_option
 def diff(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from lakestate.cli.cells import Bytes, Millis
+from lakestate.cli.completion import complete_full_table
 from lakestate.cli.facts.disk_use import (
     growth_of,
     list_stored,
@@ -29,7 +30,13 @@ KEYS_SHOWN = 10
 
 @command("du")
 @job_argument
-@click.option("--keys", "named", metavar="OPERATOR.TABLE", help="Read this table, and show its largest keys.")
+@click.option(
+    "--keys",
+    "named",
+    metavar="OPERATOR.TABLE",
+    shell_complete=complete_full_table,
+    help="Read this table, and show its largest keys.",
+)
 @epoch_option
 def du(session: Session, job_id: str, named: str | None, epoch: str) -> None:
     """Say how much a job stores: by table, age and key range, and in all.

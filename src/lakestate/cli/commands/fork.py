@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from lakestate.cli.completion import complete_operator
 from lakestate.cli.options import command, dry_run_option, epoch_option, job_argument
 from lakestate.cli.output import Report
 from lakestate.cli.session import Session
@@ -18,7 +19,11 @@ from lakestate.repair import preview_fork
 @epoch_option
 @click.option("--unmuted", is_flag=True, help="Let the new job write its output from its first start on.")
 @click.option(
-    "--drop", multiple=True, metavar="OPERATOR", help="Leave the state of an operator out. May be repeated."
+    "--drop",
+    multiple=True,
+    metavar="OPERATOR",
+    shell_complete=complete_operator,
+    help="Leave the state of an operator out. May be repeated.",
 )
 @dry_run_option
 def fork(

@@ -6,6 +6,7 @@ import click
 
 from lakestate.cli.cells import Bytes
 from lakestate.cli.code import load_outputs
+from lakestate.cli.completion import complete_epoch
 from lakestate.cli.options import command, dry_run_option, job_argument, pipeline_option
 from lakestate.cli.output import Listing, Report
 from lakestate.cli.session import Session
@@ -19,7 +20,7 @@ from lakestate.repair.later_output import readable_epochs
 
 @command("rollback")
 @job_argument
-@click.argument("epoch")
+@click.argument("epoch", shell_complete=complete_epoch)
 @pipeline_option
 @click.option(
     "--accept-visible-output",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from lakestate.cli.cells import moment_of_ms
+from lakestate.cli.completion import complete_tag
 from lakestate.cli.failures import ExitCode
 from lakestate.cli.options import command, dry_run_option, epoch_argument, job_argument
 from lakestate.cli.output import Listing, Report
@@ -58,7 +59,7 @@ def tag(session: Session, job_id: str, name: str, epoch: str, dry_run: bool) -> 
 
 @command("untag")
 @job_argument
-@click.argument("name")
+@click.argument("name", shell_complete=complete_tag)
 @dry_run_option
 def untag(session: Session, job_id: str, name: str, dry_run: bool) -> None:
     """Delete a tag. Its epoch goes with the next retention, unless something else keeps it.
