@@ -124,6 +124,7 @@ def test_changes_come_with_their_epoch(spark: SparkSession, tmp_path: Path, stat
     state.epoch({1: 1, 2: 2})
     state.epoch({1: 10}, deletes=(2,))
     state.epoch({3: 3})
+    assert read(spark, tmp_path, startEpoch=4).count() == 0
     frame = read(spark, tmp_path, startEpoch=2, endEpoch=3)
     found = sorted((row._epoch, row._change, row.k, row.n, row._expired) for row in frame.collect())
     assert found == [

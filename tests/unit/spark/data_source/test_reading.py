@@ -143,6 +143,15 @@ def test_conditions_are_used_where_they_are_exact_and_always_left_to_spark(job: 
     assert sorted(row["k"] for row in rows_of(reader, reader.partitions())) == [3, 4]
 
 
+def test_changes_from_an_epoch_that_is_yet_to_come_are_none(job: TableJob) -> None:
+    put(job, {1: 1})
+    read = options(job, startEpoch="2")
+    reader = FilteringStateReader(read, schema_of(read))
+    assert reader.partitions() == []
+    # Spark then asks for the rows of no partition.
+    assert list(reader.read(None)) == []
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

@@ -52,8 +52,11 @@ class StateReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
-        if not isinstance(partition, RowsOfPart):
+        if self._options.metadata is not None:
             return iter(metadata_rows(self._options).cast(self._schema).to_batches())
+        if not isinstance(partition, RowsOfPart):
+            # Where there is no partition, Spark asks for the rows of none.
+            return iter(())
         return partition.batches(self._where, self._schema)
 
 
