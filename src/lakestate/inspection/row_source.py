@@ -70,7 +70,8 @@ class RowSource(ABC):
         """
         view = name or self.name
         connection.register(view, _Selection(self, parse_where(where, self.schema, self.name), columns))
-        return connection.table(f'"{view}"')
+        quoted = view.replace('"', '""')
+        return connection.table(f'"{quoted}"')
 
     def read_filtered(self, rows: RowFilter) -> pa.Table:
         """The rows that a filter selects."""

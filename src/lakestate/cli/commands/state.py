@@ -122,12 +122,14 @@ def sql(session: Session, job_id: str, query: str, limit: int, epoch: str) -> No
     """Ask the tables of an epoch with SQL (DuckDB).
 
     Every table is a view, operator.table, and also table if no other operator has one of that name. Rows
-    are streamed. Another epoch stands after an @, in quotes:
+    are streamed; SHOW TABLES lists the views. Another epoch stands directly after an @: a number, a tag, a
+    date or newest. A time, or a tag with dots, needs quotes:
 
     \b
-      lakestate sql totals 'SELECT * FROM totals ORDER BY spend DESC LIMIT 10'
-      lakestate sql totals 'SELECT * FROM totals EXCEPT SELECT * FROM "totals@12"'
-      lakestate sql totals 'SELECT count(*) FROM per_user."totals@before-sale"'
+      lakestate sql shop 'SELECT * FROM totals ORDER BY spend DESC LIMIT 10'
+      lakestate sql shop 'SELECT * FROM totals EXCEPT SELECT * FROM totals@12'
+      lakestate sql shop 'SELECT count(*) FROM per_user.totals@before-sale'
+      lakestate sql shop 'SELECT count(*) FROM per_user."totals@2026-01-31T12:00"'
     """
     with waiting("running the query"):
         state_of_epoch = session.epoch_state(job_id, epoch)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakestate.cli.rows.epoch_names import quote_epochs
 from lakestate.errors import (
     RESTORE_OR_GO_BACK,
     CorruptionError,
@@ -24,9 +23,6 @@ from lakestate.inspection import EpochState, JobState, StateTable
 
 if TYPE_CHECKING:
     import duckdb
-
-_AT_EPOCH = re.compile(r'"([^"@]+)@([^"]+)"')
-"""A name such as "totals@12" or "totals@before-sale", always in quotes."""
 
 
 def open_duckdb() -> duckdb.DuckDBPyConnection:
@@ -84,10 +80,11 @@ def filter_rows(
 def run_query(job: JobState, epoch: EpochState, sql: str) -> tuple[pa.RecordBatchReader, list[str]]:
     """The answer to a query over the tables of an epoch, and what is said of tables that cannot be read."""
     views = _Views(open_duckdb())
+    query, named = quote_epochs(sql)
     views.add_epoch(epoch, "")
-    for named in dict.fromkeys(text for _, text in _AT_EPOCH.findall(sql)):
-        views.add_epoch(job.epoch(named), f"@{named}")
-    return _answer(views.connection, sql), views.problems
+    for each in named:
+        views.add_epoch(job.epoch(each), f"@{each}")
+    return _answer(views.connection, query), views.problems
 
 
 def largest_keys(table: StateTable, count: int) -> pa.Table:
@@ -140,7 +137,6 @@ class _Views:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection = connection
         self.problems: list[str] = []
-        self._numbers = count(1)
 
     def add_epoch(self, epoch: EpochState, suffix: str) -> None:
         """Views `operator.table`, and `table` where no other operator has one of that name."""
@@ -152,19 +148,21 @@ class _Views:
             except IncompatibleStateError as error:
                 self.problems.append(str(error))
                 continue
-            hidden = f"state_{next(self._numbers)}"
-            table.to_duckdb(self.connection, hidden)
-            self._add_view(info.operator, f"{info.table}{suffix}", hidden)
+            name = f"{info.table}{suffix}"
+            # SHOW TABLES lists it: its name is what can be typed, and no table can have it.
+            source = f"{_quoted(info.operator)}.{_quoted(name)}"
+            table.to_duckdb(self.connection, source)
+            self._add_view(info.operator, name, source)
             if names.count(info.table) == 1:
-                self._add_view(None, f"{info.table}{suffix}", hidden)
+                self._add_view(None, name, source)
 
-    def _add_view(self, schema: str | None, name: str, hidden: str) -> None:
+    def _add_view(self, schema: str | None, name: str, source: str) -> None:
         where = ""
         if schema is not None:
             self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
             where = f"{_quoted(schema)}."
-        source = f"SELECT * FROM {hidden}"  # noqa: S608 - our own name
-        self.connection.execute(f"CREATE VIEW {where}{_quoted(name)} AS {source}")
+        query = f"SELECT * FROM {_quoted(source)}"  # noqa: S608 - our own name
+        self.connection.execute(f"CREATE VIEW {where}{_quoted(name)} AS {query}")
 
 
 def _quoted(name: str) -> str:
