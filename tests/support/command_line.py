@@ -29,9 +29,11 @@ NORMAL = (
     (re.compile(r"(\w+_bytes\": )\d+"), r"\1<size>"),
     (re.compile(r" +[\d.,]+ k?B\b"), "  <size>"),
     (re.compile(r"─+"), "───"),
+    (re.compile(r"-(?:shop|clicks)-\d+\.parquet"), "-<id>.parquet"),
     (re.compile(r"\b[\d,]+ bytes\b"), "<size>"),
 )
-"""What differs from run to run, and sizes, which every change of a stored format changes.
+"""What differs from run to run, such as names that threads give, and sizes, which every change of a stored
+format changes.
 
 The jobs of the tests are made at fixed times, years ago.
 """

@@ -15,7 +15,7 @@ from lakestate.cli.facts.disk_use import (
     sizes_by_key_range,
 )
 from lakestate.cli.facts.epochs import see_epochs
-from lakestate.cli.facts.subtasks import SeenSubtasks, see_subtasks
+from lakestate.cli.facts.subtasks import SeenSubtasks, key_text, see_subtasks
 from lakestate.cli.options import command, epoch_option, job_argument
 from lakestate.cli.output import Listing, Report
 from lakestate.cli.rows.duck import largest_keys
@@ -39,12 +39,12 @@ KEYS_SHOWN = 10
 )
 @epoch_option
 def du(session: Session, job_id: str, named: str | None, epoch: str) -> None:
-    """Say how much a job stores: by table, age and key range, and in all.
+    """Say how much a job stores: by table, operator, age and key range, and in all.
 
-    Tables, ages and key ranges are those of one epoch; "stored" is everything below the job's folder. Growth
-    and requests are averages over the retained epochs, and the price is that of S3 Standard at list prices
-    (us-east-1), for state alone: output files cost besides. If a key range is much larger than the others,
-    --keys shows the keys that have the most bytes, written as text.
+    Tables, operators, ages and key ranges are those of one epoch; "stored" is everything below the job's
+    folder. Growth and requests are averages over the retained epochs, and the price is that of S3 Standard
+    at list prices (us-east-1), for state alone: output files cost besides. If a key range is much larger
+    than the others, --keys shows the keys that have the most bytes, written as text.
     """
     job = session.job(job_id)
     with waiting("listing all objects"):
@@ -74,6 +74,7 @@ def du(session: Session, job_id: str, named: str | None, epoch: str) -> None:
     ages = [(age, count, Bytes(size)) for age, count, size in sizes_by_age(files, manifest.epoch)]
     listings = {
         "tables": Listing(_COLUMNS, _table_rows(subtasks)),
+        "operators": Listing(_OPERATOR_COLUMNS, list(subtasks.operator_rows())),
         "ages": Listing(("written", "files", "size_bytes"), ages),
         "key_ranges": Listing(("from_key", "to_key", "size_bytes"), _range_rows(files)),
         "stored": Listing(("kind", "objects", "size_bytes"), kinds),
@@ -86,6 +87,7 @@ def du(session: Session, job_id: str, named: str | None, epoch: str) -> None:
 
 
 _COLUMNS = ("operator", "table", "files", "rows", "removed_rows", "size_bytes", "share")
+_OPERATOR_COLUMNS = ("operator", "tables", "files", "rows", "size_bytes", "share")
 
 
 def _table_rows(subtasks: SeenSubtasks) -> list[tuple[object, ...]]:
@@ -113,5 +115,5 @@ def _largest_keys(session: Session, job_id: str, epoch: str, named: str) -> List
 
 def _range_rows(files: list[FileRef]) -> list[tuple[object, ...]]:
     return [
-        (f"{keys.first:016x}", f"{keys.last:016x}", Bytes(size)) for keys, size in sizes_by_key_range(files)
+        (key_text(keys.first), key_text(keys.last), Bytes(size)) for keys, size in sizes_by_key_range(files)
     ]

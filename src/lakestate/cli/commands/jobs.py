@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import click
 
@@ -123,11 +124,16 @@ def _tell(session: Session, problems: Iterable[str]) -> None:
 @command("show")
 @job_argument
 @epoch_argument
-def show(session: Session, job_id: str, epoch: str) -> None:
+@click.option("--files", "with_files", is_flag=True, help="Also list the data files of each table.")
+def show(session: Session, job_id: str, epoch: str, with_files: bool) -> None:
     """Show everything about one epoch: offsets, operators, tables, sinks.
 
     EPOCH is a number, a tag, a time, or newest (the default). What is damaged is listed, and the rest is
     shown.
+
+    With --files, each data file is listed once, with the epoch that wrote it, and the first and last
+    routing key in it, which are hashes of keys. Paths are those below the folder of the job; one that begins
+    with @ and the name of a job is a file that a fork shares with that job.
     """
     job = session.job(job_id)
     number = session.epoch(job, epoch)
@@ -140,10 +146,18 @@ def show(session: Session, job_id: str, epoch: str) -> None:
                 f"job {job_id} has no such epoch", object_name=str(number), found=f"newest epochs {known}"
             )
         subtasks = SeenSubtasks() if seen.manifest is None else see_subtasks(job, seen.manifest)
-    session.show(_report(job_id, seen, subtasks))
+    report = _report(job_id, seen, subtasks)
+    if with_files and seen.manifest is not None:
+        report = replace(report, listings=_with_files(report.listings, subtasks))
+    session.show(report)
     _tell(session, (f"a tag cannot be read: {damage}" for damage in damages))
     if seen.damage is not None or subtasks.damages:
         session.exit_code = ExitCode.DAMAGED
+
+
+def _with_files(listings: Mapping[str, Listing], subtasks: SeenSubtasks) -> dict[str, Listing]:
+    """The files come first: they are what CSV shows."""
+    return {"data_files": Listing(_FILE_COLUMNS, list(subtasks.file_rows())), **listings}
 
 
 def _report(job_id: str, seen: SeenEpoch, subtasks: SeenSubtasks) -> Report:
@@ -190,6 +204,9 @@ def _manifest_facts(manifest: Manifest) -> dict[str, object]:
 
 _TABLE_COLUMNS = (
     *("operator", "table", "type", "version", "key", "value", "expiry", "files", "rows", "state_bytes"),
+)
+_FILE_COLUMNS = (
+    *("operator", "table", "epoch", "rows", "removed_rows", "size_bytes", "from_key", "to_key", "file"),
 )
 _OPERATOR_COLUMNS = ("operator", "parallelism", "watermark", "files", "rows", "state_bytes", "written_bytes")
 

@@ -61,11 +61,49 @@ class SeenSubtasks:
                 Bytes(table.size_bytes),
             )
 
+    def file_rows(self) -> Iterator[tuple[object, ...]]:
+        """A row for each data file, those with the newest rows first."""
+        for table in self.tables:
+            for file in sorted(table.files, key=lambda file: (-file.epoch, file.path)):
+                keys = file.keys
+                yield (
+                    table.operator_id,
+                    table.config.name,
+                    file.epoch,
+                    file.row_count,
+                    file.removed_count,
+                    Bytes(file.size_bytes),
+                    None if keys is None else key_text(keys.first),
+                    None if keys is None else key_text(keys.last),
+                    file.path,
+                )
+
+    def operator_rows(self) -> Iterator[tuple[object, ...]]:
+        """A row for each operator with tables, the largest first: what its files take."""
+        total = sum(table.size_bytes for table in self.tables) or 1
+        names = dict.fromkeys(table.operator_id for table in self.tables)
+        held = {name: [table for table in self.tables if table.operator_id == name] for name in names}
+        sizes = {name: sum(table.size_bytes for table in tables) for name, tables in held.items()}
+        for name in sorted(names, key=lambda name: -sizes[name]):
+            yield (
+                name,
+                len(held[name]),
+                sum(len(table.files) for table in held[name]),
+                sum(table.row_count for table in held[name]),
+                Bytes(sizes[name]),
+                f"{sizes[name] / total:.0%}",
+            )
+
     def sink_rows(self) -> Iterator[tuple[object, ...]]:
         """A row for each sink: what it commits with the epoch, and how many files it keeps open."""
         for sink in self.sinks:
             finished, still_open = _file_counts(sink)
             yield sink.sink_id, Bytes(len(sink.data)), finished, still_open
+
+
+def key_text(key: int) -> str:
+    """A routing key, which is a hash, as people read it."""
+    return f"{key:016x}"
 
 
 def see_subtasks(job: JobObjects, manifest: Manifest) -> SeenSubtasks:
