@@ -50,6 +50,7 @@ MEANINGS = {
 _IN_COMMANDS = {
     RESTORE_OR_GO_BACK: "restore the object, or go back to an epoch that does not need it: "
     "lakestate fsck says which",
+    "ls.verify says which are whole": "lakestate fsck says which are whole",
     "delete the tag with ParquetBackend.delete_tag": "delete the tag with lakestate untag",
 }
 

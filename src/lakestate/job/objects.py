@@ -116,6 +116,15 @@ class JobObjects:
             raise self._missing_error(ref) from cause
         return self.verify(ref, data)
 
+    def check_size(self, ref: ObjectRef) -> None:
+        """Raise CorruptionError if a referenced object is missing, or has another size. It is not read."""
+        try:
+            found = self.store.head(self.store_path(ref.path))
+        except NotFoundError as cause:
+            raise self._missing_error(ref) from cause
+        if found.size_bytes != ref.size_bytes:
+            raise self._size_error(ref, f"{found.size_bytes} bytes")
+
     def read_ranges(self, ref: ObjectRef, spans: Sequence[ByteRange]) -> list[bytes]:
         """Parts of a referenced object. The caller verifies them."""
         try:

@@ -34,6 +34,7 @@ from lakestate.protocol.values import Epoch, ForkPoint, ObjectRef
 from lakestate.repair.engine_position import refuse_data_source
 from lakestate.repair.open_files import drop_commit_data
 from lakestate.repair.pre_commits import committed_subtasks
+from lakestate.repair.whole_epoch import require_whole
 from lakestate.sinks.files.sink import file_sink_tables
 
 EpochName = Epoch | int | str | datetime
@@ -70,8 +71,9 @@ def fork(
     nothing and `on_commit` of its operators is not called, until it is started with `unmute=True`. `drop`
     names further operators whose state the fork leaves behind.
 
-    Repeating a call completes or returns the same fork. Raises ConflictError if the new job exists, and
-    NotFoundError if the epoch does not.
+    Repeating a call completes or returns the same fork. Raises ConflictError if the new job exists,
+    NotFoundError if the epoch does not, and CorruptionError if something is missing that the fork needs, or
+    has another size.
 
     >>> import lakestate as ls
     >>> backend = ls.ParquetBackend("memory://docs-fork", cache_bytes=0)
@@ -233,6 +235,7 @@ class _Forking:
         record, source = open_epoch(self._parent, number)
         refuse_data_source(source, "be forked")
         self._refuse_unknown(source)
+        require_whole(self._parent, source, self._is_kept)
         return record, source
 
     def _kept_epoch(self, claim: GenerationRecord) -> Manifest:
@@ -266,9 +269,10 @@ class _Forking:
         return tuple(each.operator_id for each in source.operators if each.operator_id not in kept)
 
     def _kept_operators(self, source: Manifest) -> Iterator[OperatorEntry]:
-        for entry in source.operators:
-            if entry.operator_id not in self._drop and not _is_sink(self._parent, entry):
-                yield entry
+        return filter(self._is_kept, source.operators)
+
+    def _is_kept(self, entry: OperatorEntry) -> bool:
+        return entry.operator_id not in self._drop and not _is_sink(self._parent, entry)
 
     def _manifest(self, source: Manifest, claim: GenerationRecord) -> Manifest:
         now_ms = self._backend.ambient.now_ms()

@@ -254,3 +254,15 @@ def test_sql_tells_damage_as_every_command_does(state: Path) -> None:
     assert answers[0].err.splitlines()[1] == (
         "hint: restore the object, or go back to an epoch that does not need it: lakestate fsck says which"
     )
+
+
+def test_a_fork_of_a_damaged_epoch_is_refused_unless_it_leaves_the_damage_out(state: Path) -> None:
+    file = next((state / "shop/checkpoints/4/operator-per_user").glob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:-1])
+    answer = run_command("fork", "shop", "trial")
+    assert (answer.code, answer.out) == (ExitCode.DAMAGED, "")
+    assert "epoch 4 of job shop is damaged, in operator per_user" in answer.err
+    assert "lakestate fsck says which are whole" in answer.err
+    assert not (state / "trial").exists()
+    assert run_command("fork", "shop", "trial", "--epoch", "3").code == 0
+    assert run_command("fork", "shop", "other", "--drop", "per_user").code == 0

@@ -290,6 +290,28 @@ def test_a_parent_that_was_deleted_by_hand_is_named(backend: ls.ParquetBackend) 
     assert all(f"/{PARENT}/checkpoints/" in each.object_name for each in report.findings)
 
 
+@pytest.mark.parametrize("ending", [".parquet", ".metadata"])
+def test_an_epoch_that_is_damaged_is_refused_before_anything_is_written(
+    backend: ls.ParquetBackend, ending: str
+) -> None:
+    store, before = backend.objects(PARENT).store, objects_of(backend, PARENT)
+    path = next(path for path in sorted(before) if "/3/operator-" in path and path.endswith(ending))
+    whole = store.get(path).data
+    store.put(path, whole[:-1])
+    for make in (preview_fork, ls.fork):
+        with pytest.raises(CorruptionError, match=rf"epoch 3 of job {PARENT} is damaged, in op.*{path}"):
+            make(backend, PARENT, TRIAL)
+    store.delete_many([path])
+    with pytest.raises(CorruptionError, match=r"damaged, in operator op.*leave the operator out"):
+        ls.fork(backend, PARENT, TRIAL)
+    assert objects_of(backend, PARENT) == before - {path}
+    assert objects_of(backend, TRIAL) == set()
+    assert ls.fork(backend, PARENT, "older", 2).parent.epoch == 2
+    assert ls.fork(backend, PARENT, "without", 3, drop=["operator"]).left_out == ("operator",)
+    store.put(path, whole)
+    assert ls.fork(backend, PARENT, TRIAL, 3).parent.epoch == 3
+
+
 def test_operators_can_be_left_out(backend: ls.ParquetBackend) -> None:
     made = ls.fork(backend, PARENT, TRIAL, drop=["operator"])
     assert made.left_out == ("operator",)

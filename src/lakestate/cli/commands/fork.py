@@ -39,6 +39,9 @@ def fork(
     called. Start it with unmute=True, or make it with --unmuted, and it writes; give its sinks another place
     first, or its rows appear beside those of the parent.
 
+    An epoch that is damaged is refused: metadata is read, and data files must be there with their sizes.
+    What is damaged in an operator that --drop names does not matter. fsck also reads the data.
+
     Repeating the command completes or shows the same fork.
     """
     session.job(job_id)
