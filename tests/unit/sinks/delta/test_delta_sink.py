@@ -179,8 +179,9 @@ def test_subtasks_do_not_read_the_table(folder: DeltaFolder, monkeypatch: pytest
     sink.check(SCHEMA)
     job = folder.job(ROWS)
     job.open_sink = lambda: sink  # type: ignore[assignment, return-value]
-    monkeypatch.setattr(DeltaSink, "load_table", lambda sink: pytest.fail("a subtask reads the table"))
-    job.publish([job.attempt(subtask).finish() for subtask in range(2)])
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaSink, "load_table", lambda sink: pytest.fail("a subtask reads the table"))
+        job.publish([job.attempt(subtask).finish() for subtask in range(2)])
     job.commit()
     assert folder.rows() == expected_rows(ROWS, 1, 2)
 
