@@ -19,20 +19,21 @@ from pathlib import Path
 import psutil
 from rich.console import Console
 
+from benchmarks.core import child
 from benchmarks.core.catalogue import LOGS, QUICK, RESULTS, benchmark_modules, declared_benchmarks
-from benchmarks.core.child import CONTENDER_FAILED
 from benchmarks.core.declaration import Benchmark
+from benchmarks.core.environment import current_environment
 from benchmarks.core.page import aims_table, misses
 from benchmarks.core.progress import Estimate, ProgressBar
-from benchmarks.core.result import load_result
+from benchmarks.core.result import BenchmarkResult, load_result, store_failed_result
 from benchmarks.core.run import Scale
 from benchmarks.render import load_results, render_folder
 from benchmarks.render import main as render
 
 UNKNOWN_SECONDS = 60.0
 LOG_TAIL = 30
-DEADLINE_S = 1200.0
-"""No benchmark takes as long: one that does would keep the others from running."""
+DEADLINE_S = child.DEADLINE_S + 120.0
+"""When a benchmark that has not given up itself is killed."""
 
 
 def main(arguments: list[str]) -> int:
@@ -75,10 +76,13 @@ def run_all(names: list[str], declared: dict[str, Benchmark], scale: Scale) -> l
         for name in names:
             bar.begin(name)
             code = run_one(name, scale, folder, bar)
-            bar.end({0: "done", CONTENDER_FAILED: "a contender failed"}.get(code, f"failed with code {code}"))
+            verdicts = {0: "done", child.CONTENDER_FAILED: "a contender failed", child.FAILED: "failed"}
+            bar.end(verdicts.get(code, f"failed with code {code}"))
             if code:
                 failed.append(name)
-            if code not in (0, CONTENDER_FAILED):
+            if code not in verdicts:
+                _store_end(name, scale, folder, code)
+            if code not in (0, child.CONTENDER_FAILED):
                 console.print(
                     "\n".join(_log(name).splitlines()[-LOG_TAIL:]),
                     markup=False,
@@ -112,6 +116,14 @@ def run_one(name: str, scale: Scale, folder: Path, bar: ProgressBar) -> int:
             return process.wait()
         finally:
             deadline.cancel()
+
+
+def _store_end(name: str, scale: Scale, folder: Path, code: int) -> None:
+    """Say for a process that was killed, or ended without a word, that it has."""
+    reason = f"its process ended with code {code}"
+    store_failed_result(
+        folder, BenchmarkResult(name, scale.value, current_environment(), 0, (), failure=reason)
+    )
 
 
 def child_command(name: str, scale: Scale, folder: Path, pipe: int) -> list[str]:

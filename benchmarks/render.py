@@ -26,6 +26,7 @@ def load_results(folder: Path) -> Results:
 
 def render_folder(folder: Path, results: Results) -> None:
     """Write the page and the figures beside the results."""
+    folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):
         old.unlink()
     (folder / "README.md").write_text(results_page(results))

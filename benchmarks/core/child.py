@@ -7,6 +7,7 @@ one line to the descriptor PIPE for each thing that it begins.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 import traceback
@@ -14,12 +15,19 @@ from pathlib import Path
 
 from benchmarks.core.catalogue import load_module
 from benchmarks.core.environment import current_environment
-from benchmarks.core.result import BenchmarkResult, load_result, store_result
+from benchmarks.core.result import BenchmarkResult, store_failed_result, store_result
 from benchmarks.core.run import Run, Scale, describe_failure
 
-FAILED = 1
 CONTENDER_FAILED = 3
 """The exit code of a process that measured, but some contender failed where it should not."""
+FAILED = 4
+"""The exit code of a process that did not measure all, and has stored why."""
+DEADLINE_S = 1200
+"""No benchmark takes as long: one that does would keep the others from running."""
+
+
+class OutOfTime(BaseException):
+    """A benchmark has not ended in time. Not an `Exception`: it is not a contender that has failed."""
 
 
 def main(name: str, scale: str, folder: Path, pipe: int) -> int:
@@ -32,25 +40,27 @@ def main(name: str, scale: str, folder: Path, pipe: int) -> int:
     environment = current_environment()
     started = time.perf_counter()
     failure = ""
+    signal.signal(signal.SIGALRM, _give_up)
+    signal.alarm(DEADLINE_S)
     try:
         module.measure(run)
-    except Exception as error:  # noqa: BLE001 - what was measured before is not lost
+    except (Exception, OutOfTime) as error:  # noqa: BLE001 - what was measured before is not lost
         traceback.print_exc()
         failure = describe_failure(error)
+    finally:
+        signal.alarm(0)
     seconds = round(time.perf_counter() - started, 1)
     measured = tuple(run.measurements), tuple(run.absences)
     result = BenchmarkResult(name, scale, environment, seconds, *measured, failure)
-    if not failure or _is_better_than_nothing(folder, result):
-        store_result(folder, result)
     if failure:
+        store_failed_result(folder, result)
         return FAILED
+    store_result(folder, result)
     return CONTENDER_FAILED if any(each.is_failure for each in run.absences) else 0
 
 
-def _is_better_than_nothing(folder: Path, result: BenchmarkResult) -> bool:
-    """Part of a result does not replace a whole one."""
-    last = load_result(folder, result.benchmark)
-    return bool(result.measurements) and (last is None or bool(last.failure) or last.scale != result.scale)
+def _give_up(*_: object) -> None:
+    raise OutOfTime(f"it had not ended after {DEADLINE_S // 60} minutes")
 
 
 def _tell(pipe: int, text: str) -> None:

@@ -66,6 +66,9 @@ def draw_question(benchmark: Benchmark, question: Question, result: BenchmarkRes
         else:
             for place, (title, part) in enumerate(panels.items()):
                 _draw_lines(axes[place // across][place % across], benchmark, question, title, part)
+            # All panels share this axis, so all values decide.
+            if not _scale(axes[0][0].set_yscale, [each.spread.median for each in measured]):
+                axes[0][0].set_ylim(bottom=0)
             for place in range(len(panels), across * down):
                 axes[place // across][place % across].set_visible(False)
         figure.suptitle(question.title, fontsize=11)
@@ -106,9 +109,6 @@ def _draw_lines(
         low, high = [spread.low for spread in spreads], [spread.high for spread in spreads]
         axes.fill_between(across, low, high, color=colour, alpha=0.15, linewidth=0)
     _scale(axes.set_xscale, [float(each.parameters[question.axis or ""]) for each in measured])
-    values = [each.spread.median for each in measured]
-    if not _scale(axes.set_yscale, values):
-        axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: shown_number(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown_value(value, question.unit)))
     if not title:

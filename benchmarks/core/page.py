@@ -69,6 +69,8 @@ def _section(benchmark: Benchmark, result: BenchmarkResult | None) -> str:
     parts.append(provenance(benchmark, result) + "\n")
     if result.failure:
         parts.append(f"**The run failed before its end**, and the rest is missing: {result.failure}\n")
+    if result.later_failure:
+        parts.append(f"**A later run failed**, and this is the last whole one: {result.later_failure}\n")
     parts.append(
         table(("contender", "settings"), [(each.name, each.settings) for each in benchmark.contenders])
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,8 @@ class BenchmarkResult:
     absences: tuple[Absence, ...] = ()
     failure: str = ""
     """Why the run ended before all was measured."""
+    later_failure: str = ""
+    """When and why a run after this one failed: this is the last whole one."""
 
     def of_question(self, question: str) -> list[Measurement]:
         """The measurements of a question, in the order in which they were made."""
@@ -140,6 +142,7 @@ def decode_result(text: str) -> BenchmarkResult:
         ),
         absences=tuple(Absence(**each) for each in stored["absences"]),
         failure=stored.get("failure", ""),
+        later_failure=stored.get("later_failure", ""),
     )
 
 
@@ -155,6 +158,15 @@ def store_result(folder: Path, result: BenchmarkResult) -> None:
     hidden = folder / f".{result.benchmark}.json"
     hidden.write_text(encode_result(result))
     hidden.rename(folder / f"{result.benchmark}.json")
+
+
+def store_failed_result(folder: Path, result: BenchmarkResult) -> None:
+    """Store a run that failed. Part of a result does not replace a whole one, nor nothing a part."""
+    last = load_result(folder, result.benchmark)
+    is_kept = last is not None and last.scale == result.scale
+    if is_kept and last.measurements and not (last.failure and result.measurements):
+        result = replace(last, later_failure=f"{result.environment.date}, {result.failure}")
+    store_result(folder, result)
 
 
 def round_to_digits(value: float) -> float:

@@ -7,6 +7,7 @@ recorded with the reason.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,11 @@ from benchmarks.core.declaration import Benchmark, Parameters
 from benchmarks.core.result import Absence, Measurement
 
 Choice = TypeVar("Choice")
+CAUSE = re.compile(r"Caused by: (.+)")
+JAVA_EXCEPTION = re.compile(r": (\w+\.[\w.$]+.*)")
+"""How py4j shows the exception of a call."""
+EXCEPTION = re.compile(r"([\w.$]*(?:Error|Exception)\b.*)")
+REASON_LETTERS = 240
 
 
 class Scale(Enum):
@@ -120,13 +126,30 @@ class Run:
             raise ValueError(f"benchmark {self.benchmark.name} does not declare the contender {contender!r}")
 
 
-def describe_failure(failure: Exception) -> str:
-    """The first line of what an exception says.
+def describe_failure(failure: BaseException) -> str:
+    """What an exception says, in one line.
 
     >>> describe_failure(OSError("disk full\\nmore"))
     'OSError: disk full'
     """
-    return f"{type(failure).__name__}: {str(failure).strip().partition(chr(10))[0][:200]}"
+    return f"{type(failure).__name__}: {root_cause(str(failure))}"
+
+
+def root_cause(text: str) -> str:
+    """The line of a message or a stack trace that says why: the innermost cause, if one is named.
+
+    >>> root_cause("An error occurred.\\n: java.io.IOException: no\\n\\tat f(F.java:1)")
+    'java.io.IOException: no'
+    >>> root_cause("failed\\nCaused by: java.A: a\\n\\tat f\\nCaused by: java.B: b\\n\\t... 9 more")
+    'java.B: b'
+    >>> root_cause("Traceback:\\n  File x\\nValueError: wrong")
+    'ValueError: wrong'
+    """
+    lines = [line.strip() for line in text.strip().splitlines()] or [""]
+    for pattern in (CAUSE, JAVA_EXCEPTION, EXCEPTION):
+        if found := [match[1] for line in lines if (match := pattern.match(line))]:
+            return found[-1][:REASON_LETTERS]
+    return lines[0][:REASON_LETTERS]
 
 
 def alternate(names: Sequence[str], repetitions: int) -> Iterator[tuple[int, str]]:

@@ -72,7 +72,7 @@ def main(commands: TextIO, answers: TextIO) -> None:
         try:
             answer = run(json.loads(line))
         except Exception as failure:  # noqa: BLE001 - the other end reports it and goes on
-            answer = {"error": str(failure)[:2000]}
+            answer = {"error": str(failure)}
         print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -133,3 +133,20 @@ def test_what_is_left_is_estimated_from_the_last_run() -> None:
     estimate.spent["a"] = 12
     assert estimate.seconds_left("b", 100) == 60
     assert estimate.done_share("b", 0) == pytest.approx(0.1)
+
+
+def test_the_page_says_that_a_later_run_failed() -> None:
+    page = results_page([(BENCHMARK, replace(RESULT, later_failure="2026-01-02, OSError: disk full"))])
+    assert "this is the last whole one: 2026-01-02, OSError: disk full" in page
+    assert "| 10 | 10 rows/s (9–11) | 2 rows/s |" in page
+
+
+@pytest.mark.filterwarnings("error")
+def test_panels_of_very_different_values_share_an_axis(tmp_path: Path) -> None:
+    wide = [
+        Measurement("q", "ours", {"rows": rows, "keys": keys}, "rows/s", (value,))
+        for keys, rows, value in (("few", 1, 1), ("few", 9, 1000), ("many", 1, 50), ("many", 9, 60))
+    ]
+    result = replace(RESULT, measurements=tuple(wide))
+    draw_question(BENCHMARK, BENCHMARK.questions[0], result, tmp_path / "x.svg")
+    assert "many" in (tmp_path / "x.svg").read_text()

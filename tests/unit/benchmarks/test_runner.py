@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +18,7 @@ pytest.importorskip("matplotlib")
 from benchmarks import __main__ as runner
 from benchmarks.core import Benchmark, Contender, Question, Run, Scale
 from benchmarks.core import child as child_process
+from benchmarks.core.page import results_page
 from benchmarks.core.progress import Estimate, ProgressBar
 from benchmarks.core.result import load_result
 
@@ -76,7 +79,15 @@ def test_a_benchmark_that_fails_leaves_the_last_result(
     call_child(lambda run: run.record("q", "a", [1]))
     last = load_result(tmp_path, "x")
     assert call_child(fail_halfway) == child_process.FAILED
-    assert load_result(tmp_path, "x") == last
+    kept = load_result(tmp_path, "x")
+    assert last is not None
+    assert kept is not None
+    assert kept.later_failure.endswith(", OSError: disk full")
+    assert replace(kept, later_failure="") == last
+    assert call_child(lambda run: run.record("q", "a", [3])) == 0
+    newest = load_result(tmp_path, "x")
+    assert newest is not None
+    assert (newest.measurements[0].values, newest.later_failure) == ((3,), "")
 
 
 def test_what_was_measured_before_a_failure_is_better_than_nothing(
@@ -86,6 +97,37 @@ def test_what_was_measured_before_a_failure_is_better_than_nothing(
     stored = load_result(tmp_path, "x")
     assert stored is not None
     assert (stored.measurements[0].values, stored.failure) == ((2,), "OSError: disk full")
+
+
+def test_a_benchmark_that_measured_nothing_says_why(
+    call_child: Callable[[Callable[[Run], None]], int], tmp_path: Path
+) -> None:
+    assert call_child(lambda run: fail(0) and None) == child_process.FAILED
+    stored = load_result(tmp_path, "x")
+    assert stored is not None
+    assert (stored.measurements, stored.failure) == ((), "OSError: disk full")
+    page = results_page([(BENCHMARK, stored)])
+    assert "**The run failed before its end**, and the rest is missing: OSError: disk full" in page
+
+
+def test_a_benchmark_that_takes_too_long_keeps_what_it_has(
+    call_child: Callable[[Callable[[Run], None]], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_process, "DEADLINE_S", 1)
+
+    def hang(number: int) -> list[float]:
+        time.sleep(60)
+        return [1]
+
+    def hang_halfway(run: Run) -> None:
+        run.record("q", "a", [2])
+        run.compare("q", {"a": hang}, repetitions=1)
+
+    assert call_child(hang_halfway) == child_process.FAILED
+    stored = load_result(tmp_path, "x")
+    assert stored is not None
+    assert (stored.measurements[0].values, stored.absences) == ((2,), ())
+    assert stored.failure.startswith("OutOfTime: it had not ended after")
 
 
 def test_the_others_run_after_one_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +143,10 @@ def test_the_others_run_after_one_that_failed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(runner, "QUICK", tmp_path)
     assert runner.run_all(["a", "b", "c"], {}, Scale.QUICK) == ["b"]
     assert called == ["a", "b", "c"]
+    stored = load_result(tmp_path, "b")
+    assert stored is not None
+    assert stored.failure == "its process ended with code 1"
+    assert load_result(tmp_path, "c") is None
 
 
 def test_a_benchmark_that_hangs_is_killed_with_what_it_started(
