@@ -37,6 +37,7 @@ from lakestate.spark.graph.partition_shuffle import micros_sql
 from lakestate.spark.graph.schemas import PLACE, add_key_columns, spark_ddl
 from lakestate.spark.tasks.stage_task import REPORT, StageTask
 from lakestate.spark.versions.placement import repartition_by_place, subtask_place_sql
+from lakestate.spark.versions.read_partitions import read_partitions
 from lakestate.tables.arrow.schema import columns_of
 
 if TYPE_CHECKING:
@@ -250,15 +251,28 @@ class EpochFrames:
                 return self._spread(self._rows_of(origin))
 
     def _spread(self, frame: DataFrame) -> DataFrame:
-        """Split rows into parts of about equal size, the same ones if Spark computes them again.
+        """Give every subtask a part of the rows, the same one if Spark computes it again.
 
-        Splits by a hash of all columns: `repartition` assigns rows round-robin, and has to sort them first.
+        Rows stay where they are read if that leaves no subtask without a partition and no core without a
+        subtask. Otherwise they are split by a hash of all columns: `repartition` assigns rows round-robin,
+        and has to sort them first.
         """
         parallelism = self._pipeline.parallelism
+        if self._can_stay(frame):
+            return frame.coalesce(parallelism)
         if any(_has_no_hash(field.dataType.simpleString()) for field in frame.schema.fields):
             return frame.repartition(parallelism)
         place = subtask_place_sql(map(quote_name, frame.columns), parallelism)
         return repartition_by_place(frame, parallelism, F.expr(place))
+
+    def _can_stay(self, frame: DataFrame) -> bool:
+        # The partitions of several sources lie one after the other: a subtask would get all rows of one.
+        if len(self._pipeline.graph.sources) > 1:
+            return False
+        partitions, parallelism = read_partitions(frame), self._pipeline.parallelism
+        if partitions is None or partitions < parallelism:
+            return False
+        return parallelism >= min(partitions, frame.sparkSession.sparkContext.defaultParallelism)
 
     def _side(self, connected: ConnectNode, side: KeyByNode) -> DataFrame:
         schemas = self._pipeline.schemas
