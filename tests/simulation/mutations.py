@@ -343,7 +343,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("ignore a superseded attempt", ignore_a_superseded_attempt),
     Mutation("forget a carried file", forget_a_carried_file),
     Mutation("collect the epoch that is being merged", collect_what_is_merged, is_rare=True),
-    Mutation("drop tombstones in a partial merge", drop_tombstones),
+    Mutation("drop tombstones in a partial merge", drop_tombstones, is_rare=True),
     Mutation("read keys of others after rescaling", read_keys_of_others),
     Mutation("take an unknown outcome for a failure", unknown_is_failure, is_rare=True),
     Mutation("use a name twice", overwrite_names),

@@ -29,12 +29,14 @@ from lakestate.testing.simulation.faults import CallId
 from lakestate.testing.simulation.stores.store import SimulatedStore
 from lakestate.testing.store_contract import StoreContract
 
-SEEDS = 1_000
+SEEDS = 700
 SEEDS_SHARE = 300
-"""So many in `make test`, the others in `make test-full`."""
+"""So many in `make test`, the others in `make test-full`, and further ones in `make soak`."""
 
 SINGLES_SHARE = 8
-PAIRS_SHARE = 13
+SINGLES_SHARE_FULL = 3
+PAIRS_SHARE = 20
+"""One of so many. `make soak` has all of them."""
 
 # Work for both processors: a machine that is busy otherwise takes several times as long.
 TIMEOUT_S = 1800
@@ -77,7 +79,7 @@ SELDOM = {"parts lost", "caches lost", "refused for a lost part"}
         pytest.param(range(SEEDS_SHARE, SEEDS), OFTEN | SELDOM, id="others", marks=pytest.mark.full),
     ],
 )
-def test_no_promise_is_broken_in_a_thousand_histories(
+def test_no_promise_is_broken_in_hundreds_of_histories(
     seeds: range, met: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     total = sweep(map(Task, seeds))
@@ -98,14 +100,10 @@ def test_a_crash_or_a_lost_answer_is_made_good_at_a_share_of_all_calls(
 
 @pytest.mark.full
 @pytest.mark.timeout(TIMEOUT_S)
-def test_a_crash_or_a_lost_answer_at_any_store_call_is_made_good(capsys: pytest.CaptureFixture[str]) -> None:
-    _check_every_single_fault(CRASHES_AND_LOST_ANSWERS, capsys)
-
-
-def _check_every_single_fault(kinds: Sequence[FaultKind], capsys: pytest.CaptureFixture[str]) -> None:
-    tasks = list(single_faults(kinds))
-    _check_single_faults(tasks, capsys)
-    assert len({call for task in tasks for call in task.script or ()}) > 150
+def test_a_crash_or_a_lost_answer_is_made_good_at_a_larger_share_of_all_calls(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _check_single_faults(list(single_faults(CRASHES_AND_LOST_ANSWERS))[1::SINGLES_SHARE_FULL], capsys)
 
 
 def _check_single_faults(tasks: Sequence[Task], capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +210,9 @@ def test_no_promise_is_broken_for_as_long_as_there_is_time(capsys: pytest.Captur
 
 @pytest.mark.soak
 def test_any_fault_at_any_store_call_is_made_good(capsys: pytest.CaptureFixture[str]) -> None:
-    _check_every_single_fault(tuple(FaultKind), capsys)
+    tasks = list(single_faults(tuple(FaultKind)))
+    _check_single_faults(tasks, capsys)
+    assert len({call for task in tasks for call in task.script or ()}) > 150
 
 
 @pytest.mark.soak

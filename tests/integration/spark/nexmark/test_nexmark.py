@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SMALL = Feed(events=6_000, events_per_epoch=1_500, seed=11)
-LARGE_FACTOR = 20
+LARGE_FACTOR = 10
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ SCHEMA = pa.schema(
         ("n", pa.int32()),
     ]
 )
-SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 10))]
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 6))]
 WITHIN_US = 60
 ROW = "name NULLS FIRST, price NULLS FIRST, ts, tags::VARCHAR NULLS FIRST, n"
 ROW_DESC = "name DESC NULLS LAST, price DESC NULLS LAST, ts DESC, tags::VARCHAR DESC NULLS LAST, n DESC"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -71,7 +72,12 @@ def check_promises(root: Path, rows: Rows = ROWS) -> None:
 STEPS = {"create", "reopen", "append", "sync", "publish"}
 
 
+SHARE = 2
+"""One crash of so many is tried; `make soak` tries all."""
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("share", [SHARE, pytest.param(1, marks=pytest.mark.soak)], ids=["some", "all"])
 @pytest.mark.parametrize(
     ("sink", "rows", "steps"),
     [
@@ -83,20 +89,20 @@ STEPS = {"create", "reopen", "append", "sync", "publish"}
 )
 @pytest.mark.parametrize("lost", ["the attempt", "the driver"])
 def test_each_row_is_in_one_file_after_a_crash_at_any_step(
-    tmp_path: Path, sink: Callable[[Path], FileSink], rows: Rows, steps: set[str], lost: str
+    tmp_path: Path, sink: Callable[[Path], FileSink], rows: Rows, steps: set[str], lost: str, share: int
 ) -> None:
     processes = Processes(tmp_path / "whole", sink)
     SinkJob(processes.open_sink, rows, PARALLELISM).run_to(EPOCHS)
     check_promises(processes.root, rows)
     assert {*processes.steps.done} == steps
-    for number, name in enumerate(processes.steps.done):
-        for moment in MOMENTS:
-            crashing = Processes(tmp_path / f"{number}-{moment}", sink, Steps(number, moment))
-            SinkJob(crashing.open_sink, rows, PARALLELISM, restarts=lost == "the driver").run_to(EPOCHS)
-            try:
-                check_promises(crashing.root, rows)
-            except AssertionError as error:
-                raise AssertionError(f"crash {moment} step {number}: {name}") from error
+    crashes = [*product(enumerate(processes.steps.done), MOMENTS)]
+    for (number, name), moment in crashes[::share]:
+        crashing = Processes(tmp_path / f"{number}-{moment}", sink, Steps(number, moment))
+        SinkJob(crashing.open_sink, rows, PARALLELISM, restarts=lost == "the driver").run_to(EPOCHS)
+        try:
+            check_promises(crashing.root, rows)
+        except AssertionError as error:
+            raise AssertionError(f"crash {moment} step {number}: {name}") from error
 
 
 WAKE_UPS = ["before publishing", "before the commit", "after the commit", "after clean-up", "an epoch later"]
