@@ -1,1 +1,1 @@
-"""Benchmarks: one module `bench_<name>.py` each, with a declaration `BENCHMARK` and a function `measure`."""
+"""Benchmarks, each a module `bench_<name>.py` with a declaration `BENCHMARK` and a function `measure`."""

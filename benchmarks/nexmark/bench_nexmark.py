@@ -12,12 +12,12 @@ from pathlib import Path
 from examples.nexmark.job import QUERIES
 
 from benchmarks.core import Benchmark, Contender, Point, Question, Run, Unavailable, at_least
-from benchmarks.epochs import ROCKS_DB
-from benchmarks.local_spark import local_spark
 from benchmarks.nexmark.contenders import Contestant, FlinkSql, Lakestate, SparkStreaming
 from benchmarks.nexmark.events import Events, write_events
 from benchmarks.nexmark.exactness import Answers
 from benchmarks.nexmark.flink import Flink, flink_version, why_unavailable
+from benchmarks.spark_jobs.epochs import ROCKS_DB
+from benchmarks.spark_jobs.local_spark import local_spark
 
 EVENTS, EVENTS_PER_EPOCH, EVENT_US = 1_000_000, 250_000, 100
 QUICK_EVENTS = 500_000

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from benchmarks.spark_growth import grown, print_curve
+from benchmarks.state.spark_growth import grown, print_curve
 
 SAMPLES = 10
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.readable_rows import (
+from benchmarks.sinks.readable_rows import (
     ListFiles,
     RowWatch,
     files_of_delta,

@@ -7,9 +7,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.core import Benchmark, Contender, Point, Question, Run, Unavailable, at_most
-from benchmarks.epochs import WARM_UP, state_settings
-from benchmarks.local_spark import local_spark
-from benchmarks.running_totals import GROUP_BY, run_lakestate, warm_up, write_rows
+from benchmarks.spark_jobs.epochs import WARM_UP, state_settings
+from benchmarks.spark_jobs.local_spark import local_spark
+from benchmarks.spark_jobs.running_totals import GROUP_BY, run_lakestate, warm_up, write_rows
 from lakestate.testing.s3_server import S3Server
 
 SUBTASKS = 4

@@ -16,7 +16,16 @@ import pyarrow.parquet as pq
 import lakestate as ls
 from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_most
 from benchmarks.core.run import alternate
-from benchmarks.keyed_state import BATCH_ROWS, TABLE, TASK, call, draw_keys, open_backend, restore, run_epoch
+from benchmarks.state.keyed_state import (
+    BATCH_ROWS,
+    TABLE,
+    TASK,
+    call,
+    draw_keys,
+    open_backend,
+    restore,
+    run_epoch,
+)
 from lakestate.tables.writers import WRITERS_MAX, writers
 
 KEYS = "keys in state"

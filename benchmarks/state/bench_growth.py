@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 import lakestate as ls
-from benchmarks.bench_requests import Totals
 from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_most
-from benchmarks.spark_growth import print_curve
+from benchmarks.state.bench_requests import Totals
+from benchmarks.state.spark_growth import print_curve
 from lakestate.testing.chained_job import ChainedJob
 from lakestate.testing.counting import count_requests
 

@@ -23,7 +23,7 @@ def local_spark(settings: dict[str, str] | None = None, *, master: str = "local[
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Spark's own code for pandas warns once for each key.
     os.environ["PYTHONWARNINGS"] = "ignore::FutureWarning"
-    here, given = str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")
+    here, given = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([here, given] if given else [here])
     session = SparkSession.builder.master(master).config(map=SETTINGS | (settings or {})).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

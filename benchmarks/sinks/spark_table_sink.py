@@ -1,6 +1,6 @@
 """Spark's own sink for Delta or Iceberg tables, in a process with its jars; prints milliseconds as JSON.
 
-python -m benchmarks.spark_table_sink delta|iceberg SOURCE FOLDER
+python -m benchmarks.sinks.spark_table_sink delta|iceberg SOURCE FOLDER
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tests.support.jars import DELTA, spark_jars
 
-from benchmarks.bench_sinks import CODEC, read_input
-from benchmarks.epoch_times import batch_times
-from benchmarks.local_spark import local_spark
+from benchmarks.sinks.bench_sinks import CODEC, read_input
+from benchmarks.spark_jobs.epoch_times import batch_times
+from benchmarks.spark_jobs.local_spark import local_spark
 
 TABLE = "bench.shop.events"
 

@@ -18,8 +18,8 @@ from tests.support.jars import DELTA, ICEBERG, jars_of
 
 import lakestate as ls
 from benchmarks.core import Benchmark, Contender, Point, Question, Run, Unavailable, at_least, at_most
-from benchmarks.epoch_times import Times, batch_times
-from benchmarks.local_spark import local_spark
+from benchmarks.spark_jobs.epoch_times import Times, batch_times
+from benchmarks.spark_jobs.local_spark import local_spark
 from lakestate.sinks.sink import Sink
 
 ROWS = 500_000
@@ -227,7 +227,7 @@ def _in_own_session(name: str, source: Path, folder: Path) -> list[float]:
     group = TABLE_JARS[name]
     if not jars_of(group):
         raise Unavailable(f"the jars of {group} are not there: run scripts/fetch-jars")
-    command = [sys.executable, "-m", "benchmarks.spark_table_sink", group, str(source), str(folder)]
+    command = [sys.executable, "-m", "benchmarks.sinks.spark_table_sink", group, str(source), str(folder)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=OWN_SESSION_TIMEOUT_S

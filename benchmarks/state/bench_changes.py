@@ -11,9 +11,15 @@ import pyarrow.parquet as pq
 
 import lakestate as ls
 from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_most
-from benchmarks.epochs import state_settings, write_epochs
-from benchmarks.local_spark import local_spark
-from benchmarks.running_totals import GROUP_BY, LAKESTATE, IntegerTotals, run_group_by, stored_bytes
+from benchmarks.spark_jobs.epochs import state_settings, write_epochs
+from benchmarks.spark_jobs.local_spark import local_spark
+from benchmarks.spark_jobs.running_totals import (
+    GROUP_BY,
+    LAKESTATE,
+    IntegerTotals,
+    run_group_by,
+    stored_bytes,
+)
 from lakestate.testing.chained_job import ChainedJob
 from lakestate.testing.counting import count_requests
 

@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 
 import lakestate as ls
 from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_most
-from benchmarks.local_spark import local_spark
-from benchmarks.readable_rows import (
+from benchmarks.sinks.readable_rows import (
     POLL_S,
     ListFiles,
     RowWatch,
@@ -25,6 +24,7 @@ from benchmarks.readable_rows import (
     files_of_iceberg,
     files_of_spark_sink,
 )
+from benchmarks.spark_jobs.local_spark import local_spark
 from lakestate.sinks.sink import Sink
 
 TRIGGER = "1 second"

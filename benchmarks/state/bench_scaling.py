@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from tests.support.spark.standalone_cluster import StandaloneCluster
 
 from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_least
-from benchmarks.epochs import WARM_UP, state_settings
-from benchmarks.local_spark import local_spark
-from benchmarks.running_totals import (
+from benchmarks.spark_jobs.epochs import WARM_UP, state_settings
+from benchmarks.spark_jobs.local_spark import local_spark
+from benchmarks.spark_jobs.running_totals import (
     GROUP_BY,
     LAKESTATE,
     STATELESS,

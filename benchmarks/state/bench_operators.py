@@ -16,7 +16,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 import lakestate as ls
 from benchmarks.core import Aim, Benchmark, Contender, Point, Question, Run, at_least
-from benchmarks.epochs import (
+from benchmarks.spark_jobs.epochs import (
     WARM_UP,
     Consume,
     lakestate_epochs,
@@ -26,7 +26,7 @@ from benchmarks.epochs import (
     stateless_epochs,
     write_epochs,
 )
-from benchmarks.local_spark import local_spark
+from benchmarks.spark_jobs.local_spark import local_spark
 
 SUBTASKS = 4
 START_US = 1_767_225_600_000_000

@@ -1,6 +1,6 @@
 """A stored `KeyedTable` of some size, and what is measured of it in processes of their own.
 
-    python -m benchmarks.keyed_state fill|restore|memory FOLDER KEYS
+    python -m benchmarks.state.keyed_state fill|restore|memory FOLDER KEYS
 
 A process that filled a large table, or that has used a table before, is not one that a job starts with.
 """
@@ -31,7 +31,7 @@ TASK = ls.TaskInfo("bench", "op")
 
 def call(act: str, folder: Path, keys: int) -> float:
     """Do something in a process of its own; the number that it prints."""
-    command = [sys.executable, "-m", "benchmarks.keyed_state", act, str(folder), str(keys)]
+    command = [sys.executable, "-m", "benchmarks.state.keyed_state", act, str(folder), str(keys)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{act} of {keys:,} keys failed: {done.stderr[-500:]}")

@@ -28,8 +28,8 @@ from tests.support.servers.counting_proxy import CountingProxy, Kind, SeenReques
 
 import lakestate as ls
 from benchmarks.core import Unavailable
-from benchmarks.epochs import ROCKS_DB, read_epochs, write_epochs
-from benchmarks.local_spark import local_spark
+from benchmarks.spark_jobs.epochs import ROCKS_DB, read_epochs, write_epochs
+from benchmarks.spark_jobs.local_spark import local_spark
 from lakestate.testing.s3_server import S3Server
 
 PARTITIONS = (4, 16)

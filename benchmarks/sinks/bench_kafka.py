@@ -14,8 +14,8 @@ from tests.support.servers.kafka import KafkaBroker
 
 import lakestate as ls
 from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_least
-from benchmarks.epoch_times import Times, batch_times
-from benchmarks.local_spark import local_spark
+from benchmarks.spark_jobs.epoch_times import Times, batch_times
+from benchmarks.spark_jobs.local_spark import local_spark
 
 ROWS = 500_000
 PARTITIONS = 4

@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import lakestate as ls
-from benchmarks.epochs import Consume, lakestate_epochs, read_epochs, spark_epochs, write_epochs
+from benchmarks.spark_jobs.epochs import Consume, lakestate_epochs, read_epochs, spark_epochs, write_epochs
 from lakestate.protocol.key_ranges import subtask_sql
 
 LAKESTATE = "Lakestate"

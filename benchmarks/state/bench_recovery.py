@@ -10,9 +10,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.core import Benchmark, Contender, Point, Question, Run, at_least
-from benchmarks.epochs import state_settings
-from benchmarks.local_spark import local_spark
-from benchmarks.running_totals import (
+from benchmarks.spark_jobs.epochs import state_settings
+from benchmarks.spark_jobs.local_spark import local_spark
+from benchmarks.spark_jobs.running_totals import (
     GROUP_BY,
     STATELESS,
     run_group_by,

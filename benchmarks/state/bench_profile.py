@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import lakestate as ls
 from benchmarks.core import Benchmark, Contender, Question, Run
-from benchmarks.local_spark import local_spark
-from benchmarks.running_totals import run_lakestate, write_rows
+from benchmarks.spark_jobs.local_spark import local_spark
+from benchmarks.spark_jobs.running_totals import run_lakestate, write_rows
 from lakestate.observability.time_parts import PARTS
 
 SUBTASKS = 4

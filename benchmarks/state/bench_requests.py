@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 import lakestate as ls
 from benchmarks.core import Benchmark, Contender, Point, Question, Run, Unavailable, at_most
-from benchmarks.s3_requests import (
+from benchmarks.state.s3_requests import (
     PARTITIONS,
     SPARK,
     SPARK_SETTINGS,

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import lakestate as ls
-from benchmarks.bench_requests import Totals
-from benchmarks.local_spark import local_spark
+from benchmarks.spark_jobs.local_spark import local_spark
+from benchmarks.state.bench_requests import Totals
 from lakestate.storage.store import ObjectStore
 from lakestate.testing.counting import CountingStore
 from lakestate.testing.faults import Operation

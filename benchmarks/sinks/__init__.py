@@ -1,0 +1,1 @@
+"""What writing results costs, and how soon readers see them."""

@@ -1,0 +1,1 @@
+"""The session of the benchmarks, and jobs that several of them run and time."""
