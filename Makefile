@@ -62,6 +62,8 @@ format: setup ## Format the code and apply the safe style fixes
 bench: setup ## Run all benchmarks: an hour; ONLY="spark keyed" chooses some
 	@scripts/fetch-jars || true
 	@scripts/flink-env || true
+	@scripts/tables-env || true
+	@scripts/fetch-jars s3 || true
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 .PHONY: bench-quick

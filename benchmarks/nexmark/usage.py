@@ -25,7 +25,8 @@ class Usage:
 class _Watch:
     """Reads the processor time of a process and its descendants, again and again.
 
-    That of a process which has ended cannot be read, so its last value counts.
+    That of a process which has ended cannot be read, so its last value counts. What the reading itself takes
+    is left out where it is done by a process that counts.
     """
 
     def __init__(self, root: int, without: int | None) -> None:
@@ -33,9 +34,9 @@ class _Watch:
         self._without = without
         self._seconds: dict[tuple[int, float], float] = {}
         self._done = Event()
-        self._before = 0.0
+        self._reading_s = 0.0
         self.sample()
-        self._before = sum(self._seconds.values())
+        self._before = self._used()
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -43,13 +44,22 @@ class _Watch:
         self._done.set()
         self._thread.join()
         self.sample()
-        return sum(self._seconds.values()) - self._before
+        return self._used() - self._before
+
+    def _used(self) -> float:
+        return sum(self._seconds.values()) - self._reading_s
 
     def _run(self) -> None:
         while not self._done.wait(SAMPLE_S):
             self.sample()
 
     def sample(self) -> None:
+        started = time.thread_time()
+        self._read()
+        if self._root == os.getpid():
+            self._reading_s += time.thread_time() - started
+
+    def _read(self) -> None:
         root = psutil.Process(self._root)
         left_out = set()
         if self._without is not None:

@@ -17,9 +17,15 @@ CPU_SAMPLE_S = 0.1
 
 
 class Times:
-    """When epochs ended, in wall-clock time and in processor time of all processes that this one started."""
+    """When epochs ended, in wall-clock time and in processor time of all processes that this one started.
 
-    def __init__(self) -> None:
+    `with_this_process` counts this one too, without what looking costs: where the driver of a pipeline does
+    part of the work. For Spark's own queries it only waits.
+    """
+
+    def __init__(self, *, with_this_process: bool = False) -> None:
+        self._with_this_process = with_this_process
+        self._looking_s = 0.0
         self._ends: list[tuple[float, float]] = []
         self._seconds: dict[tuple[int, float], float] = {}
         self._done = Event()
@@ -28,7 +34,7 @@ class Times:
 
     def epoch_ended(self) -> None:
         self._sample()
-        self._ends.append((time.perf_counter(), sum(self._seconds.values())))
+        self._ends.append((time.perf_counter(), sum(self._seconds.values()) - self._looking_s))
 
     def stop(self) -> Times:
         self._done.set()
@@ -52,10 +58,13 @@ class Times:
             self._sample()
 
     def _sample(self) -> None:
-        for process in psutil.Process().children(recursive=True):
+        started, this = time.thread_time(), psutil.Process()
+        for process in [*this.children(recursive=True), *([this] if self._with_this_process else [])]:
             with suppress(psutil.Error):
                 used = process.cpu_times()
                 self._seconds[process.pid, process.create_time()] = used.user + used.system
+        if self._with_this_process:
+            self._looking_s += time.thread_time() - started
 
 
 def batch_times(writer: Any) -> Times:
