@@ -86,9 +86,10 @@ class RunningSink:
             if isinstance(cause, InvalidInputError):
                 raise OperatorError(
                     f"sink refused rows: {cause.summary}",
-                    object_name=self._scope.where,
+                    object_name=", ".join(filter(None, (cause.object_name, self._scope.where))),
                     found=cause.found,
                     expected=cause.expected,
+                    action=cause.action,
                 ) from cause
             raise
         return iter(())

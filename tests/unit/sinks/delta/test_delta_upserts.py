@@ -339,6 +339,7 @@ def test_a_key_without_a_value_stops_the_epoch_before_it_is_published(folder: De
     error = refusal(lambda: job.epoch([{"user": None, "n": 1}]))
     assert isinstance(error, OperatorError)
     assert error.summary == "sink refused rows: write to the table: a key column has no value"
+    assert error.object_name == "user, operator out, subtask 0 of 1, epoch 1"
     assert found(folder) == {}
 
 
