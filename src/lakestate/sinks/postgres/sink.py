@@ -19,7 +19,13 @@ from lakestate.sinks.postgres.connection import connect, place_of, translate_err
 from lakestate.sinks.postgres.delivery import Merge, deliver, deliver_until
 from lakestate.sinks.postgres.marker import Markers
 from lakestate.sinks.postgres.rows import check_rows, target_names
-from lakestate.sinks.postgres.table import TableName, TargetTable, create_table, missing_table_error
+from lakestate.sinks.postgres.table import (
+    TableName,
+    TargetTable,
+    check_names,
+    create_table,
+    missing_table_error,
+)
 from lakestate.sinks.postgres.types import TargetColumn
 from lakestate.sinks.sink import SinkContext, SinkWriter
 from lakestate.sinks.staged.delivery import StagedEpoch
@@ -129,6 +135,7 @@ class PostgresSink(StagedSink):
 
     def _prepare(self, connection: Connection, schema: pa.Schema) -> TargetTable:
         name, rows = TableName.of(self.table), self._table_rows(schema)
+        check_names(connection, [name.schema or "", name.name, self.marker_table, *rows.names], self.table)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_PREPARE_LOCK,))
         target = TargetTable.find(connection, name)
         if target is None and not self.create:

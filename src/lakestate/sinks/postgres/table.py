@@ -32,6 +32,29 @@ GROUP BY i.indexrelid
 _PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
+def quote(name: str) -> str:
+    """A name as SQL takes it, whatever it is: `user` is a word of the language.
+
+    >>> quote('12" disc')
+    '"12"" disc"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def check_names(connection: Connection, names: Sequence[str], table: str) -> None:
+    """Refuse names that PostgreSQL would cut off: two of them could become one."""
+    (found,) = connection.execute("SHOW max_identifier_length").fetchone() or ("63",)
+    too_long = [name for name in names if len(name.encode()) > int(found)]
+    if too_long:
+        raise InvalidInputError(
+            "a name is too long for PostgreSQL, which would cut it off",
+            object_name=f"table {table}",
+            found=", ".join(f"{name} ({len(name.encode())} bytes)" for name in too_long),
+            expected=f"names of at most {found} bytes",
+            action="rename it before the sink",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class TableName:
     """A table, with or without a schema.
@@ -60,6 +83,15 @@ class TableName:
         from psycopg import sql
 
         return sql.Identifier(*filter(None, (self.schema, self.name)))
+
+    @property
+    def quoted(self) -> str:
+        """As people can paste it into SQL.
+
+        >>> TableName.of("shop.Orders").quoted
+        '"shop"."Orders"'
+        """
+        return ".".join(map(quote, filter(None, (self.schema, self.name))))
 
     def __str__(self) -> str:
         return ".".join(filter(None, (self.schema, self.name)))
@@ -121,32 +153,33 @@ class TargetTable:
                 object_name=f"table {self.name}",
                 found="; ".join(f"({each})" for each in sorted(listed)) or "no unique index",
                 expected=f"({', '.join(key)}), without condition or expression, and not deferrable",
-                action=f"CREATE UNIQUE INDEX ON {self.name} ({', '.join(key)})",
+                action=f"CREATE UNIQUE INDEX ON {self.name.quoted} ({', '.join(map(quote, key))})",
             )
 
     def check_permissions(self, connection: Connection, needed: Sequence[str]) -> None:
         """Refuse a table that this user may not write to."""
         given = ", ".join(f"has_table_privilege(%(oid)s::oid, '{each}')" for each in _PRIVILEGES)
         found = connection.execute(
-            f"SELECT current_user, has_database_privilege(current_database(), 'TEMP'), {given}",
+            f"SELECT current_user, current_database(), "
+            f"has_database_privilege(current_database(), 'TEMP'), {given}",
             {"oid": self.oid},
         ).fetchone()
         assert found is not None
-        user, may_stage, *granted = found
+        user, database, may_stage, *granted = found
         missing = [each for each, has in zip(_PRIVILEGES, granted, strict=True) if each in needed and not has]
         if missing:
             raise InvalidInputError(
                 "the user may not write to the table",
                 object_name=f"table {self.name}",
                 found=f"user {user} without {', '.join(missing)}",
-                action=f"GRANT {', '.join(needed)} ON {self.name} TO {user}",
+                action=f"GRANT {', '.join(needed)} ON {self.name.quoted} TO {quote(user)}",
             )
         if not may_stage:
             raise InvalidInputError(
                 "the user may not create temporary tables",
                 object_name=f"table {self.name}",
                 found=f"user {user}",
-                action=f"GRANT TEMPORARY ON DATABASE … TO {user}",
+                action=f"GRANT TEMPORARY ON DATABASE {quote(database)} TO {quote(user)}",
             )
 
 

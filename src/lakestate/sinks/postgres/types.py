@@ -60,7 +60,16 @@ def column_type(given: pa.DataType, name: str) -> str:
 
 
 def _is_json(given: pa.DataType) -> bool:
-    return bool(is_type.is_nested(given) and not is_type.is_union(given))
+    return bool(is_type.is_nested(given)) and _has_json_form(given)
+
+
+def _has_json_form(given: pa.DataType) -> bool:
+    """Whether a type can be part of JSON, where the keys of an object are texts."""
+    if is_type.is_union(given):
+        return False
+    if is_type.is_map(given) and not any(matches(given.key_type) for matches in _JSON_KEYS):
+        return False
+    return all(_has_json_form(given.field(number).type) for number in range(given.num_fields))
 
 
 def _is_text(given: pa.DataType) -> bool:
@@ -75,6 +84,10 @@ def _is_exact_time(given: pa.DataType) -> bool:
     return bool(is_type.is_time(given) and given.unit != "ns")
 
 
+_JSON_KEYS = (_is_text, is_type.is_integer, is_type.is_boolean, is_type.is_float32, is_type.is_float64)
+"""Types of map keys whose values have one text each."""
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+"""Digits of a second that a unit of time has."""
 _PLAIN = (
     (is_type.is_boolean, "boolean"),
     (is_type.is_float32, "real"),
@@ -99,7 +112,8 @@ def holds(column: TargetColumn, given: pa.DataType) -> bool:
     if is_type.is_decimal(given):
         return found == "numeric" and _holds_decimal(column.modifier, given.precision, given.scale)
     if is_type.is_timestamp(given):
-        return bool(given.unit != "ns") and found == ("timestamptz" if given.tz else "timestamp")
+        wanted = "timestamptz" if given.tz else "timestamp"
+        return found == wanted and _holds_digits(column.modifier, given.unit)
     if is_type.is_float32(given):
         return found in ("float4", "float8")
     if _is_text(given):
@@ -107,8 +121,14 @@ def holds(column: TargetColumn, given: pa.DataType) -> bool:
     if _is_json(given):
         return found in ("jsonb", "json")
     accepted = {"boolean": "bool", "double precision": "float8", "bytea": "bytea", "date": "date"}
-    accepted["time without time zone"] = "time"
+    if is_type.is_time(given):
+        return found == "time" and _holds_digits(column.modifier, given.unit)
     return any(matches(given) and accepted.get(wanted) == found for matches, wanted in _PLAIN)
+
+
+def _holds_digits(modifier: int, unit: str) -> bool:
+    """Whether a column of times keeps the digits of a unit. Without a modifier it has 6."""
+    return (6 if modifier < 0 else modifier) >= _DIGITS[unit]
 
 
 def _holds_integer(column: TargetColumn, given: pa.DataType) -> bool:

@@ -68,6 +68,36 @@ def test_a_key_without_a_unique_index(postgres: PostgresServer, schema: str, ind
     sink.check(ROWS)
 
 
+def test_what_to_do_about_it_can_be_pasted_whatever_the_names_are(
+    postgres: PostgresServer, schema: str
+) -> None:
+    user = f'"Weak {schema}"'
+    execute(postgres, f'CREATE TABLE {schema}."Per User" ("user" text, n bigint); CREATE ROLE {user} LOGIN')
+    execute(postgres, f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {user}")
+    table = f"{schema}.Per User"
+    with pytest.raises(InvalidInputError) as refused:
+        ls.PostgresSink(postgres.url, table, key=["user"]).check(ROWS)
+    execute(postgres, str(refused.value.action))
+    ls.PostgresSink(postgres.url, table, key=["user"]).check(ROWS)
+    execute(postgres, f"DROP TABLE {schema}.lakestate_epochs")
+    weak = ls.PostgresSink(postgres.url.replace("lakestate@", f"Weak%20{schema}@"), table, key=["user"])
+    with pytest.raises(InvalidInputError, match="without SELECT, INSERT, UPDATE") as refused:
+        weak.check(ROWS)
+    execute(postgres, str(refused.value.action))
+    weak.check(ROWS)
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_names_that_would_be_cut_off(postgres: PostgresServer, schema: str, create: bool) -> None:
+    longest, rows = "t" * 63, pa.schema([("é" * 32, pa.int64())])
+    with pytest.raises(InvalidInputError, match=rf"would cut it off: .*found {longest}a \(64 bytes\)"):
+        ls.PostgresSink(postgres.url, f"{schema}.{longest}a", create=create).check(ROWS)
+    with pytest.raises(InvalidInputError, match=r"é+ \(64 bytes\); expected names of at most 63 bytes"):
+        ls.PostgresSink(postgres.url, f"{schema}.t", create=create).check(rows)
+    assert tables_of(postgres, schema) == []
+    ls.PostgresSink(postgres.url, f"{schema}.{longest}", create=True).check(ROWS)
+
+
 def test_key_columns_that_rows_lack(postgres: PostgresServer, schema: str) -> None:
     sink = ls.PostgresSink(postgres.url, f"{schema}.t", key=["item"], create=True)
     with pytest.raises(
