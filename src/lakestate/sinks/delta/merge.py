@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, WriterProperties
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties
 
 from lakestate.row_kind import BEFORE, CHANGE, DELETE
+from lakestate.sinks.delta.types import is_inexact_in_bounds
 
 _ORDER = "_lakestate_order"
 _CODECS: dict[str, Any] = {
@@ -51,7 +52,7 @@ class TableMerge:
             " AND ".join(f"target.{quote(name)} = source.{quote(name)}" for name in self.key),
             source_alias="source",
             target_alias="target",
-            writer_properties=WriterProperties(compression=_CODECS[self.compression]),
+            writer_properties=_writer_properties(pa.schema(table.schema().to_arrow()), self.compression),
             # The rows are in memory already; so their keys exclude files.
             streamed_exec=False,
             commit_properties=properties,
@@ -66,6 +67,30 @@ class TableMerge:
             .when_not_matched_insert_all(f"NOT ({is_deleted})", except_cols=[CHANGE])
             .execute()
         )
+
+
+def _writer_properties(schema: pa.Schema, compression: str) -> WriterProperties:
+    """How deltalake writes files of a table: without bounds of decimals that it would round.
+
+    It takes no settings for single fields of a struct, so that where one has such a decimal, none has bounds.
+    """
+    none, chosen = ColumnProperties(statistics_enabled="NONE"), {}
+    is_nested = any(_has_inexact(each.type) for each in schema if pa.types.is_nested(each.type))
+    for each in schema:
+        if is_inexact_in_bounds(each.type):
+            chosen[each.name] = none
+        elif is_nested and not pa.types.is_nested(each.type):
+            chosen[each.name] = ColumnProperties(statistics_enabled="PAGE")
+    return WriterProperties(
+        compression=_CODECS[compression],
+        column_properties=chosen or None,
+        default_column_properties=none if is_nested else None,
+    )
+
+
+def _has_inexact(given: pa.DataType) -> bool:
+    inner = (given.field(number).type for number in range(given.num_fields))
+    return is_inexact_in_bounds(given) or any(map(_has_inexact, inner))
 
 
 def newest_by_key(tables: Iterable[pa.Table], key: Sequence[str]) -> pa.Table:

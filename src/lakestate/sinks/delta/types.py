@@ -17,6 +17,9 @@ from lakestate.sinks.table_format.types import StorableTypes
 INVALID_NAME_CHARS = " ,;{}()\n\t="
 """A column whose name has one of them needs column mapping, without which Spark cannot read it."""
 
+EXACT_DIGITS = 15
+"""Digits of a decimal that survive the way through a double."""
+
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 
@@ -30,6 +33,15 @@ def storable_schema(rows: pa.Schema) -> pa.Schema:
     """
     _check_names(rows.names)
     return pa.schema([_plain_field(field, field.name) for field in rows])
+
+
+def is_inexact_in_bounds(given: pa.DataType) -> bool:
+    """Whether deltalake, which makes doubles of decimals, would write wrong bounds of such a column.
+
+    >>> is_inexact_in_bounds(pa.decimal128(15, 2)), is_inexact_in_bounds(pa.decimal128(16, 2))
+    (False, True)
+    """
+    return bool(is_type.is_decimal(given) and given.precision > EXACT_DIGITS)
 
 
 def file_schema(rows: pa.Schema, table: pa.Schema) -> pa.Schema:

@@ -6,6 +6,7 @@ could never take is refused by the subtask, before that: afterwards the epoch co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from lakestate.sinks.delta.library import require_deltalake
 from lakestate.sinks.delta.partition_values import check_partition_values
 from lakestate.sinks.delta.progress import EpochEntry
 from lakestate.sinks.delta.table import TableFacts
-from lakestate.sinks.delta.types import file_schema
+from lakestate.sinks.delta.types import EXACT_DIGITS, file_schema, is_inexact_in_bounds
 from lakestate.sinks.files.names import sink_fingerprint
 from lakestate.sinks.formats.row_schema import check_values, without_columns
 from lakestate.sinks.keyed_rows import require_changes, require_key_columns
@@ -49,13 +50,14 @@ class DeltaUpserts(StagedSink):
     def check(self, schema: pa.Schema, event_time: str | None = None) -> None:
         """Refuse rows and tables that cannot be merged. It is created or extended, if that is asked."""
         facts = self.sink.prepare_table(self._target_columns(schema), event_time)
-        check_can_change_rows(facts.properties, self.sink.url)
+        check_can_merge(facts, self.sink.key)
         object.__setattr__(self, "_facts", facts)
 
     def dry_run(self, schema: pa.Schema, event_time: str | None = None) -> None:
         """Refuse what `check` refuses. The table is neither created nor changed."""
         facts = self.sink.try_table(self._target_columns(schema), event_time)
-        check_can_change_rows({} if facts is None else facts.properties, self.sink.url)
+        if facts is not None:
+            check_can_merge(facts, self.sink.key)
 
     def writer(self, context: SinkContext) -> SinkWriter:
         """The writer of one subtask for one epoch, in the table's types as the start found them."""
@@ -82,6 +84,7 @@ class DeltaUpserts(StagedSink):
         require_key_columns(self.sink.key, rows.names, self.sink.url)
         for name in self.sink.key:
             _check_key_type(name, rows.field(name).type)
+        _check_partition_types(rows, self.sink.partition_by)
         return rows
 
 
@@ -125,7 +128,7 @@ class _Delivery:
 
         check_features(table, self._sink.url)
         facts = TableFacts.of(table, self._sink.url)
-        check_can_change_rows(facts.properties, self._sink.url)
+        check_can_merge(facts, self._sink.key)
         if self._rows is None:
             self._rows = newest_by_key(self._epoch.tables(), self._sink.key)
         file_schema(without_columns(self._rows.schema, {CHANGE}), facts.schema)
@@ -133,15 +136,38 @@ class _Delivery:
         return lambda properties: merge.commit(table, properties)
 
 
+def check_can_merge(facts: TableFacts, key: Sequence[str]) -> None:
+    """Refuse a table whose rows may not be changed, or would not be found by their key."""
+    check_can_change_rows(facts.properties, facts.url)
+    for name in key:
+        _check_key_type(name, facts.schema.field(name).type)
+    _check_partition_types(facts.schema, facts.partition_by)
+
+
+def _check_partition_types(schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    """Refuse partitions that deltalake would write such that nobody can read the table: `-1.-50`."""
+    for name in partition_by:
+        if name in schema.names and is_type.is_decimal(given := schema.field(name).type) and given.scale > 0:
+            raise InvalidInputError(
+                "rows of a Delta table cannot be kept by key in partitions of this type",
+                object_name=name,
+                found=given,
+                expected="text, integer, boolean, decimal without a fraction, date or timestamp",
+                action="partition by another column",
+            )
+
+
 def _check_key_type(name: str, given: pa.DataType) -> None:
     plain = given.value_type if is_type.is_dictionary(given) else given
-    if is_type.is_floating(plain) or is_type.is_nested(plain) or is_type.is_null(plain):
+    is_inexact = is_type.is_floating(plain) or is_inexact_in_bounds(plain)
+    if is_inexact or is_type.is_nested(plain) or is_type.is_null(plain):
         raise InvalidInputError(
             "rows of a Delta table cannot be found by a column of this type",
             object_name=name,
             found=given,
-            expected="text, bytes, integer, boolean, decimal, date or timestamp",
-            action="use another key",
+            expected=f"text, bytes, integer, boolean, date, timestamp, or decimal of at most "
+            f"{EXACT_DIGITS} digits",
+            action="use another key, such as the value as text",
         )
 
 
