@@ -20,39 +20,37 @@ from lakestate.tables.runs.layout import RunLayout
 from lakestate.tables.runs.parquet import (
     THREADED_BYTES_MIN,
     check_row_count,
-    decode_run,
     leaf_count,
     read_row_groups,
     undecodable_error,
 )
+from lakestate.tables.runs.partial_read import FileBytes, FilePieces
 
 VALUE_PARTS_MAX = 8
 """Opening the file for each of many small columns would take longer than decoding them."""
 
 
 def decode_hashed_run(
-    data: pa.Buffer, layout: RunLayout, shown: str, row_count: int
+    data: FileBytes, layout: RunLayout, shown: str, row_count: int
 ) -> tuple[pa.Table, CheckpointParquetMetadata]:
     """The rows of a whole file with the hashes of their keys in front, and what the file says that it is.
 
     The bytes are verified. Raises CorruptionError if they are not Parquet, or of another table.
     """
-    if data.size > THREADED_BYTES_MIN:
-        file = _open(data, shown)
-        if _is_divisible(file, layout):
-            check_row_count(file.metadata, range(file.metadata.num_row_groups), row_count, shown)
-            identity = _identity(file.schema_arrow, layout, shown)
-            return _decode_in_parts(data, file, layout, shown), identity
-    rows = decode_run(data, shown, row_count)
+    file, is_large = _open(data, shown), data.size > THREADED_BYTES_MIN
+    check_row_count(file.metadata, range(file.metadata.num_row_groups), row_count, shown)
+    if is_large and _is_divisible(file, layout):
+        identity = _identity(file.schema_arrow, layout, shown)
+        return _decode_in_parts(data, file, layout, shown), identity
+    rows = _read(file, shown, use_threads=is_large)
     identity = _identity(rows.schema, layout, shown)
     return add_hashes(rows, layout, shown), identity
 
 
-def _open(data: pa.Buffer, shown: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+def _open(data: FileBytes, shown: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    source = data.reader() if isinstance(data, FilePieces) else pa.BufferReader(data)
     try:
-        return pq.ParquetFile(
-            pa.BufferReader(data), metadata=metadata, pre_buffer=False, page_checksum_verification=False
-        )
+        return pq.ParquetFile(source, metadata=metadata, pre_buffer=False, page_checksum_verification=False)
     except (pa.ArrowException, OSError, ValueError) as cause:
         raise undecodable_error(shown, cause) from cause
 
@@ -70,7 +68,7 @@ def _identity(schema: pa.Schema, layout: RunLayout, shown: str) -> CheckpointPar
     return identity
 
 
-def _decode_in_parts(data: pa.Buffer, file: pq.ParquetFile, layout: RunLayout, shown: str) -> pa.Table:
+def _decode_in_parts(data: FileBytes, file: pq.ParquetFile, layout: RunLayout, shown: str) -> pa.Table:
     decode = partial(_decode_leaves, data, file.metadata, shown)
     keys, *values = _leaf_parts(file.schema_arrow, len(layout.key_names))
 
@@ -84,11 +82,16 @@ def _decode_in_parts(data: pa.Buffer, file: pq.ParquetFile, layout: RunLayout, s
     return pa.Table.from_arrays(columns, schema=pa.schema(fields, metadata=file.schema_arrow.metadata))
 
 
-def _decode_leaves(data: pa.Buffer, metadata: pq.FileMetaData, shown: str, leaves: Sequence[int]) -> pa.Table:
+def _decode_leaves(data: FileBytes, metadata: pq.FileMetaData, shown: str, leaves: Sequence[int]) -> pa.Table:
     # A file is not to be read by two threads; its parsed footer is.
-    file = _open(data, shown, metadata)
+    return _read(_open(data, shown, metadata), shown, leaves=leaves)
+
+
+def _read(
+    file: pq.ParquetFile, shown: str, *, leaves: Sequence[int] | None = None, use_threads: bool = False
+) -> pa.Table:
     try:
-        return read_row_groups(file, range(metadata.num_row_groups), use_threads=False, leaves=leaves)
+        return read_row_groups(file, range(file.metadata.num_row_groups), use_threads, leaves)
     except (pa.ArrowException, OSError, ValueError) as cause:
         raise undecodable_error(shown, cause) from cause
 

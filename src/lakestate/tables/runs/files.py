@@ -35,7 +35,7 @@ from lakestate.tables.runs.parquet import (
     row_group_bounds,
     row_groups,
 )
-from lakestate.tables.runs.partial_read import read_blocks, read_columns, wanted_blocks
+from lakestate.tables.runs.partial_read import read_blocks, read_columns, read_whole, wanted_blocks
 from lakestate.tables.runs.run import Run
 from lakestate.tables.writers import writers
 
@@ -288,7 +288,7 @@ def _fetch_rows(file: FileRef, layout: RunLayout, context: TableContext, upgrade
         identity.check(layout.config, shown)
         rows = add_hashes(rows, layout, shown)
     else:
-        data = pa.py_buffer(context.objects.read_verified(file.object_ref))
+        data = read_whole(file, context.objects)
         rows, identity = decode_hashed_run(data, layout, shown, file.row_count)
     if upgrade is not None:
         rows = upgrade(rows, identity, shown)

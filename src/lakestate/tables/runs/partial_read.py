@@ -3,12 +3,16 @@
 After rescaling, a subtask owns a part of a file's keys. The reference has the positions and checksums of
 the row groups, so that neither the rest of the file nor a request for the footer's position is needed.
 For single columns it has the checksum of the footer, and the footer has those of the column chunks.
+A large file that is wanted whole is read in pieces of some row groups, several at the same time.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +23,7 @@ from lakestate.errors import RESTORE_OR_GO_BACK, CorruptionError
 from lakestate.job.objects import JobObjects
 from lakestate.protocol.key_ranges import KEY_MAX, KeyRange
 from lakestate.protocol.values import Block, FileRef
+from lakestate.storage.parallel import map_in_parallel
 from lakestate.storage.store import ByteRange
 from lakestate.tables.runs.parquet import (
     check_row_count,
@@ -28,6 +33,9 @@ from lakestate.tables.runs.parquet import (
     read_row_groups,
     undecodable_error,
 )
+
+PIECE_BYTES = 8 << 20
+"""Of a large file. It is little enough for the memory of one to be used again for the next."""
 
 
 def wanted_blocks(file: FileRef) -> tuple[int, ...]:
@@ -79,6 +87,64 @@ def read_blocks(
         return read_row_groups(parquet, wanted), parquet.schema_arrow.metadata
     except (pa.ArrowException, OSError, ValueError) as cause:
         raise undecodable_error(shown, cause) from cause
+
+
+_Checked = tuple[ByteRange, int]
+"""A part of a file, and its checksum."""
+_MAGIC: _Checked = ByteRange(0, 4), xxhash.xxh3_64_intdigest(b"PAR1")
+
+
+@dataclass(frozen=True, slots=True)
+class FilePieces:
+    """The verified bytes of a file, the last piece with its footer."""
+
+    size: int
+    spans: Sequence[ByteRange]
+    pieces: Sequence[bytes]
+
+    def reader(self) -> pa.PythonFile:
+        """A file for one thread. Nothing is copied."""
+        return pa.PythonFile(SparseFile(self.size, self.spans, self.pieces), mode="r")
+
+
+FileBytes: TypeAlias = pa.Buffer | FilePieces
+"""The verified bytes of a whole file."""
+
+
+def read_whole(file: FileRef, objects: JobObjects) -> FileBytes:
+    """All row groups of a file. Those of a large one are fetched and verified in pieces, at the same time."""
+    if len(file.blocks) < 2 or file.size_bytes < 2 * PIECE_BYTES:
+        return pa.py_buffer(objects.read_verified(file.object_ref))
+    shown = objects.url_of(file.path)
+
+    def read(parts: Sequence[_Checked]) -> bytes:
+        whole = _union(parts)
+        (piece,) = objects.read_ranges(file.object_ref, [whole])
+        view = memoryview(piece)
+        for span, checksum in parts:
+            first = span.start - whole.start
+            _verify(shown, span, view[first : first + span.length], checksum)
+        return piece
+
+    groups = [(ByteRange(block.start, block.length), block.checksum) for block in file.blocks]
+    pieces = list(_neighbours([_MAGIC, *groups, (_footer_span(file), file.footer_checksum)]))
+    return FilePieces(file.size_bytes, [_union(parts) for parts in pieces], map_in_parallel(read, pieces))
+
+
+def _neighbours(parts: Sequence[_Checked]) -> Iterator[Sequence[_Checked]]:
+    """The parts in order, together where they lie side by side and are not too long for a piece."""
+    first = 0
+    for number, ((one, _), (other, _)) in enumerate(pairwise(parts), start=1):
+        is_beside = one.start + one.length == other.start
+        if not is_beside or _union(parts[first : number + 1]).length > PIECE_BYTES:
+            yield parts[first:number]
+            first = number
+    yield parts[first:]
+
+
+def _union(parts: Sequence[_Checked]) -> ByteRange:
+    (first, _), (last, _) = parts[0], parts[-1]
+    return ByteRange(first.start, last.start + last.length - first.start)
 
 
 def read_columns(
@@ -140,7 +206,7 @@ def _is_inside(span: ByteRange, blocks: Sequence[Block]) -> bool:
     )
 
 
-def _verify(shown: str, span: ByteRange, piece: bytes, checksum: int) -> None:
+def _verify(shown: str, span: ByteRange, piece: bytes | memoryview, checksum: int) -> None:
     found = xxhash.xxh3_64_intdigest(piece)
     if len(piece) != span.length or found != checksum:
         raise CorruptionError(
@@ -179,24 +245,23 @@ class SparseFile(io.RawIOBase):
         self._position = base + offset
         return self._position
 
-    def read(self, size: int = -1) -> bytes:
-        """The bytes at the position, which must be among the ranges."""
+    def read(self, size: int = -1) -> bytes | memoryview:
+        """The bytes at the position, which must be among the ranges. Not copied if one range has them."""
         start, stop = self._position, self._size if size < 0 else min(self._size, self._position + size)
         self._position = stop
         # A Parquet reader reads the last 64 KiB in the hope that they include the footer, and uses only
         # the footer. The bytes before it were not fetched.
         missing = max(0, self._footer_start - start) if stop == self._size else 0
-        return bytes(missing) + self._bytes(start + missing, stop)
+        found = self._bytes(start + missing, stop)
+        return b"".join((bytes(missing), found)) if missing else found
 
-    def _bytes(self, start: int, stop: int) -> bytes:
-        if start >= stop:
-            return b""
-        collected = []
+    def _bytes(self, start: int, stop: int) -> bytes | memoryview:
+        collected: list[memoryview] = []
         for span, piece in self._pieces:
-            if span.start <= start < span.start + span.length:
-                taken = piece[start - span.start : min(stop, span.start + span.length) - span.start]
-                collected.append(taken)
-                start += len(taken)
-                if start == stop:
-                    return b"".join(collected)
-        raise OSError(f"bytes {start} to {stop} were not fetched")
+            if start < stop and span.start <= start < span.start + span.length:
+                view = memoryview(piece)
+                collected.append(view[start - span.start : min(stop, span.start + span.length) - span.start])
+                start += len(collected[-1])
+        if start < stop:
+            raise OSError(f"bytes {start} to {stop} were not fetched")
+        return collected[0] if len(collected) == 1 else b"".join(collected)
