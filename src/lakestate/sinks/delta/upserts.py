@@ -84,7 +84,7 @@ class DeltaUpserts(StagedSink):
         require_key_columns(self.sink.key, rows.names, self.sink.url)
         for name in self.sink.key:
             _check_key_type(name, rows.field(name).type)
-        _check_partition_types(rows, self.sink.partition_by)
+        _check_merged_columns(rows, self.sink.partition_by)
         return rows
 
 
@@ -141,12 +141,21 @@ def check_can_merge(facts: TableFacts, key: Sequence[str]) -> None:
     check_can_change_rows(facts.properties, facts.url)
     for name in key:
         _check_key_type(name, facts.schema.field(name).type)
-    _check_partition_types(facts.schema, facts.partition_by)
+    _check_merged_columns(facts.schema, facts.partition_by)
 
 
-def _check_partition_types(schema: pa.Schema, partition_by: Sequence[str]) -> None:
-    """Refuse partitions that deltalake would write such that nobody can read the table: `-1.-50`."""
+def _check_merged_columns(schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    """Refuse columns with which deltalake cannot merge, or leaves a table that nobody can read."""
+    for name in schema.names:
+        if "`" in name:
+            raise InvalidInputError(
+                "rows of a Delta table with such a column cannot be kept by key",
+                object_name=name,
+                expected="names without a backtick",
+                action="rename it before the sink",
+            )
     for name in partition_by:
+        # A negative one would be written as -1.-50.
         if name in schema.names and is_type.is_decimal(given := schema.field(name).type) and given.scale > 0:
             raise InvalidInputError(
                 "rows of a Delta table cannot be kept by key in partitions of this type",

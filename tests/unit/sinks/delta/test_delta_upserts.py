@@ -343,6 +343,16 @@ def test_a_key_without_a_value_stops_the_epoch_before_it_is_published(folder: De
     assert found(folder) == {}
 
 
+def test_a_column_with_which_deltalake_cannot_merge_is_refused(folder: DeltaFolder) -> None:
+    given = pa.schema([*ROWS, ("a`b", pa.int64())])
+    sink = sink_of(folder).for_stream(UPDATES_BY_USER, "sink out")
+    for act in (sink.dry_run, sink.check):
+        assert refusal(lambda act=act: act(given)).object_name == "a`b"  # type: ignore[misc]
+    assert not folder.root.exists()
+    DeltaTable.create(folder.root, given)
+    assert refusal(lambda: sink.check(ROWS)).object_name == "a`b"
+
+
 def test_a_word_that_is_no_change_stops_the_epoch(folder: DeltaFolder) -> None:
     job = changes(folder)
     error = refusal(lambda: job.epoch(changed(("upsert", "ada", 1))))
