@@ -57,7 +57,10 @@ BENCHMARK = Benchmark(
                     Point(LAKESTATE, {SHARE: share}),
                     Point(GROUP_BY, {SHARE: share}),
                     in_readme=False,
-                    why="metadata of each subtask and merges of small runs are written too.",
+                    why=(
+                        "each subtask writes a Parquet file with its own footer, and metadata takes 3 kB. "
+                        "Both weigh the more the fewer keys change; nothing was merged."
+                    ),
                 )
                 for share in SHARES
             ),
@@ -69,7 +72,7 @@ BENCHMARK = Benchmark(
             axis=SHARE,
         ),
     ),
-    seconds=(40, 65),
+    seconds=(40, 70),
 )
 
 

@@ -101,7 +101,7 @@ BENCHMARK = Benchmark(
             ),
         ),
     ),
-    seconds=(20, 70),
+    seconds=(20, 130),
 )
 
 

@@ -125,7 +125,7 @@ BENCHMARK = Benchmark(
             ),
         ),
     ),
-    seconds=(20, 120),
+    seconds=(20, 155),
     in_quick=True,
 )
 

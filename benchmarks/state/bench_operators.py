@@ -232,7 +232,7 @@ BENCHMARK = Benchmark(
             in_readme=True,
         ),
     ),
-    seconds=(60, 140),
+    seconds=(60, 260),
 )
 
 

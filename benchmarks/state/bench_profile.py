@@ -26,7 +26,7 @@ BENCHMARK = Benchmark(
             "parts", "Where the time of an epoch goes, by rows in it", "ms", is_stacked=True, in_readme=True
         ),
     ),
-    seconds=(45, 100),
+    seconds=(45, 65),
     in_quick=True,
 )
 

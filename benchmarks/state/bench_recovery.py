@@ -69,7 +69,7 @@ BENCHMARK = Benchmark(
             ),
         ),
     ),
-    seconds=(45, 100),
+    seconds=(45, 90),
     in_quick=True,
 )
 

@@ -135,7 +135,7 @@ BENCHMARK = Benchmark(
             ),
         ),
     ),
-    seconds=(60, 420),
+    seconds=(60, 400),
 )
 
 

@@ -51,7 +51,10 @@ BENCHMARK = Benchmark(
                     Point(LAKESTATE, {SUBTASKS: 2}),
                     Point(LAKESTATE, {SUBTASKS: 1}),
                     in_readme=False,
-                    why="at this size, what Spark does around an epoch is most of it, on the driver.",
+                    why=(
+                        "three quarters of an epoch of this size are Spark's planning, reading and "
+                        "scheduling, as `profile` shows; one task reads the file. Subtasks change neither."
+                    ),
                 ),
                 at_least(
                     0.6,
@@ -64,7 +67,7 @@ BENCHMARK = Benchmark(
             ),
         ),
     ),
-    seconds=(60, 80),
+    seconds=(60, 100),
 )
 
 
