@@ -7,6 +7,7 @@ error that carries it is still the cause of ours, so nothing is lost.
 from __future__ import annotations
 
 import re
+from textwrap import dedent
 
 REASON_CHARS_MAX = 2000
 
@@ -18,6 +19,8 @@ _QUERY_STATE = re.compile(
 _ABORTED_JOB = re.compile(r"Job aborted due to stage failure: .*?\(\S+ executor [^)]*\): ")
 _CLASS = re.compile(r"((?:[a-z_]\w*\.)+)([A-Z][\w$]*)(?:: |$)")
 _CAUSE = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
+_OF_DAEMON = re.compile(r"Error from python worker:\n((?:  .*\n)+)")
+"""What a Python process said that ended before it could work, indented."""
 _TRACEBACK = "Traceback (most recent call last):"
 
 
@@ -30,6 +33,8 @@ def spark_reason(failure: BaseException) -> str:
     cannot read x.parquet; caused by: IOException: cut off
     """
     text = str(failure).strip()
+    if said := _OF_DAEMON.search(text):
+        text = dedent(said[1]).strip()
     reason = _python_reason(text) if _TRACEBACK in text else _jvm_reason(text)
     return reason if len(reason) <= REASON_CHARS_MAX else f"{reason[:REASON_CHARS_MAX]} …"
 

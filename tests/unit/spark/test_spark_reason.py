@@ -47,6 +47,23 @@ ValueError: boom
 at once
 """
 
+DAEMON = """An error occurred while calling o1.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, \
+most recent failure: Lost task 0.0 in stage 0.0 (TID 0) (10.0.0.3 executor driver): \
+org.apache.spark.SparkException:
+Error from python worker:
+  Traceback (most recent call last):
+    File "<frozen runpy>", line 198, in _run_module_as_main
+    File "python_daemon.py", line 38, in <module>
+      import_module(name)
+  ModuleNotFoundError: No module named 'pandas'
+PYTHONPATH was:
+  /opt/spark/python/lib/pyspark.zip
+org.apache.spark.SparkException: EOFException occurred while reading the port number from daemon's stdout.
+\tat org.apache.spark.api.python.PythonWorkerFactory.startDaemon(PythonWorkerFactory.scala:1)
+"""
+"""The daemon of Python's workers did not start."""
+
 
 @pytest.mark.parametrize(
     ("text", "reason"),
@@ -72,6 +89,7 @@ at once
             "java.lang.Integer.foo does not exist in the JVM",
         ),
         ("java.lang.StackOverflowError", "java.lang.StackOverflowError"),
+        (DAEMON, "ModuleNotFoundError: No module named 'pandas'"),
         ("", ""),
         ("x" * 5000, "x" * REASON_CHARS_MAX + " …"),
     ],
