@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ OURS = frozenset(
     )
 )
 """What exactly-once delivery depends on, and no option can change."""
+SAID_AGAIN_S = 30.0
+_NUMBERED = re.compile(r"rdkafka#\w+-\d+|after \d+ms")
 _SECRET = re.compile(r"password|secret|token|jaas|credential|\.key|pem|oauthbearer")
 _PRODUCER_ONLY = ("batch.", "compression.", "linger.", "partitioner", "queue.buffering.", "transaction.")
 _DENIED = (
@@ -65,7 +68,26 @@ _INVALID = (
     "_UNSUPPORTED_FEATURE",
 )
 
+
+class _FirstOfEach(logging.Filter):
+    """Lets what librdkafka says many times a second, while a broker is away, through once in a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it was not said in the last seconds, by whatever client."""
+        now, text = time.monotonic(), _NUMBERED.sub("", record.getMessage())
+        if now < self._said.get(text, 0):
+            return False
+        self._said = {each: until for each, until in self._said.items() if until > now}
+        self._said[text] = now + SAID_AGAIN_S
+        return True
+
+
 _log = logging.getLogger("lakestate.kafka")
+_log.addFilter(_FirstOfEach())
 
 
 def require_confluent_kafka() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import re
 
@@ -120,3 +121,12 @@ def test_a_marker_that_somebody_wrote_by_hand_is_named() -> None:
     assert Marker.decode(Marker(7, 3, "t").encode(), "here") == Marker(7, 3, "t")
     with pytest.raises(CorruptionError, match="a marker cannot be read: here"):
         Marker.decode(b"hello", "here")
+
+
+def test_what_a_client_says_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("lakestate.kafka")
+    for number in range(50):
+        away = f"FAIL [rdkafka#producer-{number % 2}] a:9092: Connection refused (after {number}ms)"
+        log.error(away)
+    log.error("FAIL [rdkafka#producer-1] b:9092: Connection refused")
+    assert [record.getMessage().partition("] ")[2][:6] for record in caplog.records] == ["a:9092", "b:9092"]
