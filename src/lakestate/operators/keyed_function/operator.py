@@ -62,12 +62,12 @@ class KeyedFunctionOperator(Operator):
         rows = pa.Table.from_batches(self._rows)
         self._rows = []
         calls = self._open_calls(ctx)
-        yield from calls.yielded(calls.process(key_groups(rows, self._key, self._time)))
+        yield from calls.process(key_groups(rows, self._key, self._time))
 
     def on_timer(self, rows: pa.Table, ctx: OperatorContext) -> Iterator[pa.Table]:
         """Call the function for every timer."""
         calls = self._open_calls(ctx)
-        yield from calls.yielded(calls.fire(rows))
+        yield from calls.fire(rows)
 
     def on_epoch_end(self, ctx: OperatorContext) -> None:
         """Write the states that changed."""

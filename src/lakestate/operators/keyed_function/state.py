@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -33,7 +34,10 @@ class ValueState:
 
     def load(self, stored: Any) -> Any:
         """The value that the function sees."""
-        return self.default if stored is None else stored
+        if stored is not None:
+            return stored
+        # A function may change it in place, and another key has its own.
+        return copy(self.default) if isinstance(self.default, (list, dict)) else self.default
 
     def store(self, value: Any) -> Any:
         """The value as it is stored: none if it is the default."""

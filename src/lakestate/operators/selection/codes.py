@@ -21,7 +21,7 @@ def group_codes(columns: Iterable[pa.Array | pa.ChunkedArray]) -> list[Codes]:
     """Integers that are equal exactly where keys are equal, as in Spark: null equals null, NaN equals NaN."""
     found: list[Codes] = []
     for column in map(whole_column, columns):
-        if _is_integral(column.type):
+        if is_integral(column.type):
             found += _with_null_flags(_integers(column), column, nulls_first=True)
             continue
         if pa.types.is_floating(column.type):
@@ -36,11 +36,6 @@ def order_codes(column: pa.Array | pa.ChunkedArray, *, descending: bool, nulls_f
     values = _value_codes(column)
     # The complement reverses the order and, unlike a negation, cannot overflow.
     return _with_null_flags(~values if descending else values, column, nulls_first=nulls_first)
-
-
-def row_codes(column: pa.Array | pa.ChunkedArray) -> list[Codes]:
-    """The codes of a column in the order of whole rows: ascending, nulls first."""
-    return order_codes(column, descending=False, nulls_first=True)
 
 
 def pack_codes(codes: Sequence[Codes]) -> list[tuple[Codes, int]]:
@@ -69,12 +64,14 @@ def is_sortable(type_: pa.DataType) -> bool:
     return not pa.types.is_nested(type_)
 
 
-def _is_integral(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_temporal(type_) or pa.types.is_boolean(type_))
+def is_integral(type_: pa.DataType) -> bool:
+    """Whether the codes of values are the values themselves. A column without a type has only nulls."""
+    checks = (pa.types.is_integer, pa.types.is_temporal, pa.types.is_boolean, pa.types.is_null)
+    return any(check(type_) for check in checks)
 
 
 def _value_codes(column: pa.Array) -> Codes:
-    if _is_integral(column.type):
+    if is_integral(column.type):
         return _integers(column)
     if pa.types.is_floating(column.type):
         return _float_codes(column)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakestate.operators.selection.codes import Codes, pack_codes, row_codes
+from lakestate.operators.selection.codes import Codes, order_codes, pack_codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class SortedRows:
         new_begins[tied] = begins
         return replace(self, rows=new_rows, begins_run=new_begins)
 
-    def break_ties(self, table: pa.Table) -> SortedRows:
-        """Sort tied rows by all columns of their table, from left to right: ascending, nulls first."""
+    def break_ties(self, table: pa.Table, *, nulls_first: bool = True) -> SortedRows:
+        """Sort tied rows by all columns of their table, from left to right: ascending."""
         found = self
         for column in table.columns:
             if not _is_tied(found.begins_run).any():
                 break
-            found = found.refine(partial(_codes_at, column))
+            found = found.refine(partial(_codes_at, column, nulls_first))
         return found
 
     def keep(self, flags: npt.NDArray[np.bool_]) -> SortedRows:
@@ -75,8 +75,8 @@ def starts_of(begins: npt.NDArray[np.bool_]) -> Codes:
     return np.repeat(starts, np.diff(starts, append=len(begins)))
 
 
-def _codes_at(column: pa.ChunkedArray, rows: Codes) -> list[Codes]:
-    return row_codes(column.take(pa.array(rows)))
+def _codes_at(column: pa.ChunkedArray, nulls_first: bool, rows: Codes) -> list[Codes]:
+    return order_codes(column.take(pa.array(rows)), descending=False, nulls_first=nulls_first)
 
 
 def _sort_words(words: Sequence[Codes]) -> tuple[Codes, npt.NDArray[np.bool_]]:
