@@ -102,9 +102,11 @@ class FirstRows(Operator):
         repeated = np.zeros(len(times), dtype=bool)
         if not found.num_rows:
             return repeated
-        groups = np.cumsum(begins) - 1
         asked = found[seen.QUERY].combine_chunks().to_numpy()
-        low, high = np.searchsorted(asked, groups, "left"), np.searchsorted(asked, groups, "right")
+        known_of_each = np.bincount(asked, minlength=keys.num_rows)
+        groups = np.cumsum(begins) - 1
+        high = np.cumsum(known_of_each)[groups]
+        low = high - known_of_each[groups]
         candidates = np.flatnonzero(low < high)
         known = times_us(found, FIRST_SEEN)
         times = times[candidates]

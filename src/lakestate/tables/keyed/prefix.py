@@ -8,6 +8,7 @@ rows with those routing keys, not the size of the state.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from lakestate.errors import InvalidInputError
 from lakestate.tables.arrow.conform import conform_columns
 from lakestate.tables.runs.key_equality import same_keys
 from lakestate.tables.runs.layout import Rows, RunLayout
-from lakestate.tables.runs.lookup import span_places
+from lakestate.tables.runs.lookup import key_spans, span_places
 from lakestate.tables.runs.run import Run
 
 
@@ -44,11 +45,22 @@ class PrefixQuery:
         indices = pa.array(order)
         return cls(names, routing[order], [pc.take(column, indices) for column in columns.values()], order)
 
+    @cached_property
+    def _has_one_of_each(self) -> bool:
+        """Whether no two prefixes have the same routing key."""
+        return bool((self.keys[1:] != self.keys[:-1]).all())
+
+    def rows_of(self, candidates: Run) -> tuple[np.ndarray, np.ndarray]:
+        """The same as `matches` for candidates of all runs, which need not be compared again."""
+        if not self._has_one_of_each:
+            return self.matches(candidates)
+        return np.arange(len(candidates)), np.searchsorted(self.keys, candidates.keys)
+
     def matches(self, run: Run) -> tuple[np.ndarray, np.ndarray]:
         """The rows of a run that begin with a prefix: their places, and the rows of this query."""
-        low = np.searchsorted(run.keys, self.keys, side="left")
-        high = np.searchsorted(run.keys, self.keys, side="right")
+        found, low, high = key_spans(run, self.keys)
         places, rows = span_places(low, high)
+        rows = found[rows]
         asked, there = pa.array(rows), pa.array(places)
         same = same_keys(
             [pc.take(column, asked) for column in self.columns],

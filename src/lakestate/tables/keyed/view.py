@@ -106,9 +106,10 @@ class KeyedView(ScannedView):
         found = merge_runs([query.candidates(run) for run in self._runs(part)], part)
         live = self._live(found, np.arange(len(found)))
         found = found if live is None else _filter_run(found, live)
-        places, rows = query.matches(found)
+        places, rows = query.rows_of(found)
         asked = query.order[rows]
-        sorted_ = np.lexsort((places, asked))
+        # Those of one prefix are in order already.
+        sorted_ = np.argsort(asked, kind="stable")
         table = self._declared_columns(found, columns).take(pa.array(places[sorted_]))
         field = pa.field(QUERY, pa.int64(), nullable=False)
         return table.add_column(0, field, pa.array(asked[sorted_]))

@@ -98,9 +98,12 @@ def _first_places(run: Run, query: Query, start: int, stop: int) -> np.ndarray:
     low = _lower_bound(run, keys)
     if run.hashes is None or query.hashes is None:
         return low
-    high = np.searchsorted(run.keys, keys, side="right")
-    hashes, wanted = run.hashes, query.hashes[start:stop]
-    return first_places(low, high, lambda places, rows: hashes[places] < wanted[rows])
+    # Where the run has the routing key; elsewhere there is nothing to search.
+    found = np.flatnonzero(run.keys[np.minimum(low, len(run) - 1)] == keys)
+    high = np.searchsorted(run.keys, keys[found], side="right")
+    hashes, wanted = run.hashes, query.hashes[start:stop][found]
+    low[found] = first_places(low[found], high, lambda places, rows: hashes[places] < wanted[rows])
+    return low
 
 
 def _lower_bound(run: Run, keys: np.ndarray) -> np.ndarray:
@@ -145,6 +148,17 @@ def first_places(
         high[open_] = np.where(less, high[open_], middle)
         open_ = open_[low[open_] < high[open_]]
     return low
+
+
+def key_spans(run: Run, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rows of sorted routing keys that a run has, and where those of each begin and end in it.
+
+    A key that is not there is searched for once.
+    """
+    low = np.searchsorted(run.keys, keys, side="left")
+    found = np.flatnonzero(run.keys[np.minimum(low, len(run) - 1)] == keys) if len(run) else low[:0]
+    low = low[found]
+    return found, low, np.searchsorted(run.keys, keys[found], side="right")
 
 
 def span_places(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakestate.protocol.key_ranges import KEY_MAX, KeyRange
+from lakestate.tables.arrow.ordering import stable_order
 from lakestate.tables.arrow.wide_text import concat_rows, narrow_text_column
 from lakestate.tables.runs.key_equality import same_keys
 from lakestate.tables.runs.layout import HASH, KEY, RunLayout
@@ -66,8 +67,8 @@ def sort_keep_last(bag: Run, order: np.ndarray | None = None) -> Run:
 
 def sort_keep_all(bag: Run) -> Run:
     """The rows of a bag sorted by key and then by time, all of them."""
-    columns = [column for column in (bag.times_us, bag.hashes, bag.keys) if column is not None]
-    return _take_rows(bag, np.lexsort(columns))
+    finer = [column for column in (bag.hashes, bag.times_us) if column is not None]
+    return _take_rows(bag, stable_order(bag.keys, *finer))
 
 
 def key_slices(runs: Sequence[Run], rows_max: int = SLICE_ROWS) -> Iterator[list[Run]]:
@@ -89,11 +90,8 @@ def key_slices(runs: Sequence[Run], rows_max: int = SLICE_ROWS) -> Iterator[list
 
 def _sort_order(bag: Run, known: np.ndarray | None = None) -> np.ndarray:
     """The order by hash. Equal hashes keep their order, because the first or last of a key is wanted."""
-    if bag.hashes is not None:
-        return np.lexsort((bag.hashes, bag.keys))
-    order = np.argsort(bag.keys) if known is None else known.copy()
-    # The fast sort is not stable, which does not matter if no hash repeats.
-    return np.argsort(bag.keys, kind="stable") if _equal_hashes(bag, order).any() else order
+    finer = [] if bag.hashes is None else [bag.hashes]
+    return stable_order(bag.keys, *finer, known=known)
 
 
 def _same_as_previous(bag: Run, order: np.ndarray) -> np.ndarray | None:

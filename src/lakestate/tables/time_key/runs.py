@@ -18,7 +18,7 @@ from lakestate.protocol.values import TimeRange
 from lakestate.tables.arrow.wide_text import concat_rows
 from lakestate.tables.runs.key_equality import same_keys
 from lakestate.tables.runs.layout import RunLayout
-from lakestate.tables.runs.lookup import Query, first_places, span_places
+from lakestate.tables.runs.lookup import Query, first_places, key_spans, span_places
 from lakestate.tables.runs.merge import SLICE_ROWS, sort_keep_all
 from lakestate.tables.runs.run import Run
 
@@ -76,11 +76,13 @@ def matches(run: Run, query: Query, span: TimeSpan) -> tuple[np.ndarray, np.ndar
 
     Returns two arrays of equal length: the position of each row, and the row of the query it belongs to.
     """
-    low, high = _hash_spans(run, query)
+    found, low, high = key_spans(run, query.keys)
+    low, high = _hash_spans(run, query, found, low, high)
     times = event_times(run)
     low = first_places(low, high, lambda places, _: times[places] < span.first_us)
     high = first_places(low, high, lambda places, _: times[places] < span.before_us)
     places, rows = span_places(low, high)
+    rows = found[rows]
     # Rows of another key with the same hash are among them.
     same = same_keys(_take_columns(query.columns, rows), _take_columns(run.key_columns, places))
     return places[same], rows[same]
@@ -169,13 +171,14 @@ def _order_columns(run: Run) -> list[np.ndarray]:
     return [run.keys, *hashes, event_times(run)]
 
 
-def _hash_spans(run: Run, query: Query) -> tuple[np.ndarray, np.ndarray]:
-    """For each key of the query, the places in the run that have its hash."""
-    low = np.searchsorted(run.keys, query.keys, side="left")
-    high = np.searchsorted(run.keys, query.keys, side="right")
+def _hash_spans(
+    run: Run, query: Query, found: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """For the keys of the query that were found, the places in the run that have their whole hash."""
     hashes, wanted = run.hashes, query.hashes
     if hashes is None or wanted is None:
         return low, high
+    wanted = wanted[found]
     low = first_places(low, high, lambda places, rows: hashes[places] < wanted[rows])
     return low, first_places(low, high, lambda places, rows: hashes[places] <= wanted[rows])
 
