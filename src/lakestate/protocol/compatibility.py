@@ -134,9 +134,14 @@ def _column_differences(stored: TableConfig, declared: TableConfig) -> list[str]
                 f"{kind} columns are {_columns_text(old)}, declared {_columns_text(new)}: "
                 "raise the state version and declare the change"
             )
-    if stored.time_column != declared.time_column:
+    if stored.time_column not in (declared.time_column, _without_times(declared)):
         reasons.append(f"time column is {stored.time_column}, declared {declared.time_column}")
     return reasons
+
+
+def _without_times(declared: TableConfig) -> str | None:
+    """The time column of a table that may begin to follow one: its rows hold that column already."""
+    return declared.time_column if declared.table_type.is_ordered_by_time else None
 
 
 def _fixed_columns(config: TableConfig) -> tuple[Column, ...]:

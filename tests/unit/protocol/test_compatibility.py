@@ -28,6 +28,7 @@ STORED = TableConfig(
     routing_columns=("user",),
 )
 RAISE = "raise the state version and declare the change"
+RENAMED = "(user string, thing bigint)"
 
 
 @pytest.mark.parametrize(
@@ -80,14 +81,21 @@ RAISE = "raise the state version and declare the change"
             id="another routing, whatever the version",
         ),
         pytest.param(
-            replace(STORED, value_columns=(Column("n", "double"),), time_column="ts"),
+            replace(
+                STORED, key_columns=(USER, Column("thing", "bigint")), value_columns=(Column("n", "double"),)
+            ),
             Incompatible(
                 (
+                    f"key columns are (user string, item bigint), declared {RENAMED}: {RAISE}",
                     f"value columns are (n bigint), declared (n double): {RAISE}",
-                    "time column is None, declared ts",
                 )
             ),
             id="two changes without a version, both named",
+        ),
+        pytest.param(
+            replace(STORED, time_column="n", ttl_us=1),
+            Compatible(),
+            id="a time to live that follows a column",
         ),
         pytest.param(
             replace(STORED, key_columns=(Column("user", "string", nullable=False), ITEM)),
@@ -103,6 +111,15 @@ RAISE = "raise the state version and declare the change"
 )
 def test_the_answer_is(declared: TableConfig, answer: Compatibility) -> None:
     assert compatibility(STORED, declared, migrates_from={2} if declared.state_version == 3 else ()) == answer
+
+
+def test_a_time_to_live_follows_the_same_column_for_good() -> None:
+    timed = replace(STORED, time_column="n", ttl_us=1)
+    answer = Incompatible(("time column is n, declared None",))
+    assert compatibility(timed, STORED) == answer
+    by_time = TableConfig("clicks", TIME_KEY, value_columns=(COUNT,))
+    answer = Incompatible(("time column is None, declared n",))
+    assert compatibility(by_time, replace(by_time, time_column="n")) == answer
 
 
 BY_TIME = TableConfig("clicks", TIME_KEY, value_columns=(COUNT,), time_column="ts")

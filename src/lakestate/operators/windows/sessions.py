@@ -29,7 +29,7 @@ from lakestate.protocol.metadata import Column
 from lakestate.row_kind import CHANGE, DELETE, Emit
 from lakestate.tables.arrow.columns import beside
 from lakestate.tables.arrow.schema import arrow_fields, arrow_type, columns_of
-from lakestate.tables.keyed.table import KeyedTable
+from lakestate.tables.keyed.table import KeyedTable, Ttl
 from lakestate.tables.keyed.view import KeyedView
 from lakestate.tables.time_key.table import TimeKeyTable
 from lakestate.tables.time_key.view import TimeKeyView
@@ -132,6 +132,7 @@ class SessionAggregate(Operator):
             key=pa.schema(arrow_fields((*key, start))),
             value=pa.schema(arrow_fields((Column("last_row", time_type), *plan.state))),
             route_by=self._key,
+            ttl=Ttl(f"{self._open_us - 1} us", "last_row"),
             meanings=plan.meanings,
             description="The open sessions of every key: the time of the last row, and the accumulators.",
         )
@@ -248,9 +249,9 @@ class SessionAggregate(Operator):
         yield change_rows(old, new, was, pa.array(np.ones(len(places), dtype=bool)), differs)
 
     def _close(self, ctx: OperatorContext) -> Iterator[pa.Table]:
-        """Remove sessions that are over, and yield them if they come out only then."""
+        """Yield sessions that are over, if they come out only then. They expire with this epoch."""
         ends_all = ctx.is_last and self._emit is Emit.FINAL
-        if ctx.watermark_us is None and not ends_all:
+        if self._emit is not Emit.FINAL or (ctx.watermark_us is None and not ends_all):
             return
         sessions: KeyedView = ctx.view("sessions")
         deadlines: TimeKeyView = ctx.view("deadlines")
@@ -264,11 +265,10 @@ class SessionAggregate(Operator):
             ends = pc.add(found["last_row"].cast(pa.int64()), self._open_us)
             is_over = pc.and_(is_over, pc.fill_null(pc.less_equal(ends, now_us), False))
         over = beside(due, pa.Table.from_batches([found])).filter(is_over)
-        sessions.delete(over.select(due.column_names))
         if ends_all:
+            sessions.delete(over.select(due.column_names))
             deadlines.delete(due.select(self._key))
-        if self._emit is Emit.FINAL:
-            yield self._shown(over, _micros(over["session_start"]), _micros(over["last_row"]), over)
+        yield self._shown(over, _micros(over["session_start"]), _micros(over["last_row"]), over)
 
     def _shown(self, keys: pa.Table, first: np.ndarray, last: np.ndarray, groups: pa.Table) -> pa.Table:
         results = self._plan.results(groups)

@@ -70,8 +70,10 @@ def _as_written(file: FileRef, config: TableConfig) -> TableConfig:
     """The declaration with a time to live exactly if the file was written under one.
 
     It may be given or taken away within a state version, and the rows of files that are there stay
-    as they are. Where it does not follow a column of the user's, only such files have times.
+    as they are. Only files that were written under one have times.
     """
+    if file.times is None:
+        return replace(config, ttl_us=None, time_column=None)
     if config.time_column is not None:
         return config
     return replace(config, ttl_us=None if file.times is None else config.ttl_us or 1)

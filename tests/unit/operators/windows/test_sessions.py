@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.support.operators.disorder import DisorderedEpoch, at, disordered_epochs, disturb
 from tests.support.operators.window_answers import expected_sessions, second
@@ -14,11 +17,17 @@ from tests.support.operators.window_answers import expected_sessions, second
 import lakestate as ls
 from lakestate.operators.windows import SessionAggregate
 from lakestate.operators.windows.intervals import Intervals, merge_intervals, number_keys
+from lakestate.tables.arrow.schema import arrow_fields
 from lakestate.testing import OperatorHarness
+from lakestate.verification import verify
 
 
 def sessions(emit: str = "final", lateness: str = "0 seconds", gap: str = "4 seconds") -> OperatorHarness:
-    operator = SessionAggregate.over(
+    return OperatorHarness(operator_of(SessionAggregate, emit, lateness, gap), parallelism=2)
+
+
+def operator_of(kind: type[SessionAggregate], emit: str, lateness: str, gap: str) -> SessionAggregate:
+    operator: SessionAggregate = kind.over(
         "k string",
         "v bigint, ts timestamp",
         ls.Session(gap),
@@ -29,7 +38,7 @@ def sessions(emit: str = "final", lateness: str = "0 seconds", gap: str = "4 sec
         most=ls.max("v"),
         first=ls.min("ts"),
     )
-    return OperatorHarness(operator, parallelism=2)
+    return operator
 
 
 def row(key: str | None, second: float) -> dict[str, Any]:
@@ -81,6 +90,60 @@ def collect(came: dict[Any, dict[str, Any]], rows: list[dict[str, Any]]) -> None
         else:
             assert key not in came
             came[key] = found
+
+
+class RemovedSessions(SessionAggregate):
+    """As sessions were stored at first: without a time to live, and removed when they were over."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        config = self.sessions.config
+        self.sessions = ls.KeyedTable(
+            config.name,
+            key=pa.schema(arrow_fields(config.key_columns)),
+            value=pa.schema(arrow_fields(config.value_columns)),
+            route_by=config.routing_columns,
+            meanings=self._plan.meanings,
+        )
+
+    def _close(self, ctx: ls.OperatorContext) -> Iterator[pa.Table]:
+        yield from super()._close(ctx)
+        view, now_us = ctx.view("sessions"), ctx.watermark_us
+        for stored in list(view.scan()) if now_us is not None else []:
+            ends = pc.add(stored["last_row"].cast(pa.int64()), self._open_us)
+            over = stored.filter(pc.less_equal(ends, now_us))
+            view.delete(over.select(["k", "session_start"]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_job_whose_sessions_were_removed_goes_on(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    emit, lateness = ("final", "changes")[seed % 2], f"{(0, 7)[seed // 2 % 2]} seconds"
+    backend = ls.ParquetBackend(tmp_path)
+    before = operator_of(RemovedSessions, emit, lateness, "4 seconds")
+    harness = OperatorHarness(before, parallelism=2, backend=backend)
+    rows: list[dict[str, Any]] = []
+    came: dict[Any, dict[str, Any]] = {}
+    for number, epoch in enumerate(map(on_time, disordered_epochs(rng))):
+        if number == 5:
+            harness.restart(operator_of(SessionAggregate, emit, lateness, "4 seconds"))
+        elif number > 5:
+            disturb(harness, rng, epoch)
+        watermark = None if epoch.watermark is None else at(epoch.watermark)
+        collect(came, harness.epoch(epoch.table, watermark=watermark))
+        rows += epoch.rows
+    assert verify(backend, "harness").findings == ()
+    collect(came, harness.drain())
+    assert sorted(came.values(), key=str) == expected_sessions(rows, 4)
+
+
+def test_sessions_that_are_over_leave_nothing_behind() -> None:
+    harness = sessions()
+    for number in range(8):
+        harness.epoch([row(key, number * 10) for key in "abc"], watermark=at(number * 10 - 1))
+        assert [second(each["session_start"]) for each in harness.rows("sessions")] == [number * 10] * 3
+        assert harness.progress is not None
+        assert harness.progress.state.row_count <= 2 * 2 * 3
 
 
 def test_a_row_between_two_sessions_makes_them_one() -> None:
