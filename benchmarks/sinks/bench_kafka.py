@@ -48,7 +48,10 @@ BENCHMARK = Benchmark(
                     "`KafkaSink`, against Spark's Kafka sink",
                     Point(OURS),
                     Point(SPARKS_OWN),
-                    why="messages are staged in the job's store before they are produced, exactly once.",
+                    why=(
+                        "messages are produced after their epoch is published, which takes two fifths of it; "
+                        "Spark produces while it reads. Staging them takes 7 %."
+                    ),
                 ),
             ),
         ),
