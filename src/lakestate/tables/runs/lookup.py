@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakestate.tables.runs.key_equality import same_keys
 from lakestate.tables.runs.layout import RunLayout
-from lakestate.tables.runs.run import SAMPLE_ROWS, Run
+from lakestate.tables.runs.run import SAMPLE_ROWS, KeyBuckets, Run
 
 ABSENT = -1
 SAMPLED_RUN_ROWS = 1_000_000
@@ -80,9 +80,8 @@ def positions(run: Run, query: Query) -> np.ndarray:
     if start == stop:
         return found
     places = _first_places(run, query, start, stop)
-    rows = np.arange(start, stop)
-    here = _same_hash(run, query, places, rows)
-    places, rows = places[here], rows[here]
+    here = np.flatnonzero(_same_hash(run, query, places, slice(start, stop)))
+    places, rows = places[here], here + start
     while len(rows):
         same = same_keys(_query_columns(query, rows), _key_columns_at(run, places))
         found[rows[same]] = places[same]
@@ -109,13 +108,16 @@ def _first_places(run: Run, query: Query, start: int, stop: int) -> np.ndarray:
 def _lower_bound(run: Run, keys: np.ndarray) -> np.ndarray:
     """For each routing key, the first place in the run that is not less.
 
-    In a large run every step of a binary search misses the processor's cache. The samples narrow the
+    In a large run every step of a binary search misses the processor's cache. Samples or buckets narrow the
     search to the few rows in which the last steps take place, and those of some keys fit in the cache.
     """
     if len(run) < SAMPLED_RUN_ROWS:
         return np.searchsorted(run.keys, keys, side="left")
-    parts = [_search_samples(run, keys[at : at + PART_KEYS]) for at in range(0, len(keys), PART_KEYS)]
-    return np.concatenate(parts)
+    buckets = run.searches.count(len(keys))
+    parts = (keys[at : at + PART_KEYS] for at in range(0, len(keys), PART_KEYS))
+    if buckets is None:
+        return np.concatenate([_search_samples(run, part) for part in parts])
+    return np.concatenate([_search_buckets(run, buckets, part) for part in parts])
 
 
 def _search_samples(run: Run, keys: np.ndarray) -> np.ndarray:
@@ -123,13 +125,24 @@ def _search_samples(run: Run, keys: np.ndarray) -> np.ndarray:
     places = np.searchsorted(run.key_samples, keys, side="left") * SAMPLE_ROWS
     places -= SAMPLE_ROWS - 1
     np.maximum(places, 0, out=places)
-    step = SAMPLE_ROWS >> 1
+    return _search_on(run, keys, places, SAMPLE_ROWS - 1)
+
+
+def _search_buckets(run: Run, buckets: KeyBuckets, keys: np.ndarray) -> np.ndarray:
+    starts = buckets.starts.take(buckets.of(keys))
+    return _search_on(run, keys, starts.astype(np.int64), buckets.rows_max)
+
+
+def _search_on(run: Run, keys: np.ndarray, places: np.ndarray, rows_max: int) -> np.ndarray:
+    """Move each place on to the first one that is not less, which is at most some rows further."""
+    step = 1 << rows_max.bit_length() >> 1
     while step:
         # Past the end of the run, its last key is compared instead.
         is_less = run.keys.take(places + (step - 1), mode="clip") < keys
         places += is_less * step
         step >>= 1
-    return np.minimum(places, len(run))
+    np.minimum(places, len(run), out=places)
+    return places
 
 
 def first_places(
@@ -169,11 +182,11 @@ def span_places(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return np.arange(len(spans)) + np.repeat(low - begins, counts), spans
 
 
-def _same_hash(run: Run, query: Query, places: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    inside = np.minimum(places, len(run) - 1)
-    same: np.ndarray = (run.keys[inside] == query.keys[rows]) & (places < len(run))
+def _same_hash(run: Run, query: Query, places: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
+    same: np.ndarray = run.keys.take(places, mode="clip") == query.keys[rows]
     if run.hashes is not None and query.hashes is not None:
-        same &= run.hashes[inside] == query.hashes[rows]
+        same &= run.hashes.take(places, mode="clip") == query.hashes[rows]
+    same &= places < len(run)
     return same
 
 

@@ -20,6 +20,71 @@ from lakestate.tables.arrow.wide_text import one_array
 from lakestate.tables.runs.layout import HASH, KEY, REMOVED, UPDATED, RunLayout
 
 SAMPLE_ROWS = 64
+BUCKET_ROWS = 16
+BUCKET_ROWS_MAX = 127
+"""In a fuller bucket, a search takes as many steps as one that begins with samples."""
+BUCKETS_AFTER = 256
+"""Buckets are made when a run was searched for one key for so many of its rows. They pay off after some more
+keys, and a process that serves a stream lives for much longer."""
+BLOCK_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBuckets:
+    """Where the routing keys of each of many equal parts of their range begin in a run.
+
+    Routing keys are hashes and spread evenly, so that a few rows are left to search.
+    """
+
+    first: np.uint64
+    last: np.uint64
+    shift: np.uint64
+    starts: np.ndarray
+    rows_max: int
+
+    @classmethod
+    def of_keys(cls, keys: np.ndarray) -> KeyBuckets | None:
+        """The buckets of ascending keys; None if too many keys are in one."""
+        span = int(keys[-1]) - int(keys[0])
+        shift = max(0, span.bit_length() - (len(keys) // BUCKET_ROWS).bit_length())
+        counts = np.zeros((span >> shift) + 2, dtype=np.int64)
+        empty = cls(keys[0], keys[-1], np.uint64(shift), counts, 0)
+        for start in range(0, len(keys), BLOCK_ROWS):
+            # Few buckets next to each other, as the keys ascend.
+            numbers = empty.of(keys[start : start + BLOCK_ROWS])
+            found = np.bincount(numbers - numbers[0])
+            counts[numbers[0] + 1 : numbers[0] + 1 + len(found)] += found
+        rows_max = int(counts.max())
+        if rows_max > BUCKET_ROWS_MAX:
+            return None
+        narrow = np.int32 if len(keys) < 2**31 else np.int64
+        return replace(empty, starts=np.cumsum(counts, dtype=narrow), rows_max=rows_max)
+
+    def of(self, keys: np.ndarray) -> np.ndarray:
+        """The number of the bucket of each key, and the nearest for one that is in none."""
+        inside = np.minimum(np.maximum(keys, self.first), self.last)
+        numbers: np.ndarray = ((inside - self.first) >> self.shift).view(np.int64)
+        return numbers
+
+
+class Searches:
+    """Counts the keys that a run was searched for, and makes buckets once they are worth their time."""
+
+    def __init__(self, keys: np.ndarray) -> None:
+        self._keys = keys
+        self._left: int | None = 1 + len(keys) // BUCKETS_AFTER
+        self._buckets: KeyBuckets | None = None
+
+    def count(self, key_count: int) -> KeyBuckets | None:
+        """The buckets for a search for so many keys, or None if there are none, yet or at all."""
+        left = self._left
+        if left is not None:
+            # Threads that count at the same time may lose a count or both make buckets, which does no harm.
+            if left > key_count:
+                self._left = left - key_count
+            else:
+                self._buckets, self._left = KeyBuckets.of_keys(self._keys), None
+        return self._buckets
 
 
 @dataclass(frozen=True)
@@ -43,6 +108,11 @@ class Run:
     def key_samples(self) -> np.ndarray:
         """Every `SAMPLE_ROWS`-th routing key: an index that fits in the processor's cache."""
         return np.ascontiguousarray(self.keys[::SAMPLE_ROWS])
+
+    @cached_property
+    def searches(self) -> Searches:
+        """The index that a run gets when it is searched often. All that share a run share it."""
+        return Searches(self.keys)
 
     @cached_property
     def hashes(self) -> np.ndarray | None:
@@ -92,7 +162,7 @@ class Run:
 
     def build_index(self) -> Run:
         """The same run, with its index computed now, for all that share it, and not at each search."""
-        _ = self.key_samples, self.has_removed
+        _ = self.key_samples, self.searches, self.has_removed
         return self
 
     def with_hold(self, hold: object) -> Run:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakestate.tables.keyed.table import KeyedTable
 from lakestate.tables.runs import lookup
 from lakestate.tables.runs.lookup import HashedKeys, Query, positions
-from lakestate.tables.runs.run import Run
+from lakestate.tables.runs.run import BUCKET_ROWS, BUCKETS_AFTER, KeyBuckets, Run, Searches
 
 LAYOUT = KeyedTable("t", key="k bigint", value="n bigint").layout
 
@@ -41,6 +41,54 @@ def test_searching_samples_first_finds_the_same_places(count: int, seed: int, sp
         patch.setattr(lookup, "SAMPLED_RUN_ROWS", 0)
         patch.setattr(lookup, "PART_KEYS", 1000)
         assert lookup._lower_bound(run, asked).tolist() == plain.tolist()
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 1000, 70_000])
+@given(seed=st.integers(0, 2**32), low=st.sampled_from([0, 2**63 - 5]), spread=st.sampled_from([2**63, 2000]))
+@settings(max_examples=25)
+def test_searching_buckets_finds_the_same_places(count: int, seed: int, low: int, spread: int) -> None:
+    rng = np.random.default_rng(seed)
+    keys = np.sort(rng.integers(low, low + spread, count, dtype=np.uint64))
+    others = rng.integers(0, 2**64 - 1, 100, dtype=np.uint64, endpoint=True)
+    between = rng.integers(keys[0], keys[-1], 100, dtype=np.uint64, endpoint=True)
+    ends = np.array([0, 2**64 - 1], dtype=np.uint64)
+    asked = np.sort(np.concatenate([keys[:: 1 + count // 500], between, others, ends, keys[[0, -1]]]))
+    run = run_of(keys)
+    buckets = KeyBuckets.of_keys(keys)
+    if buckets is None:
+        assert count / spread > 1, "keys that spread evenly have buckets"
+        return
+    found = lookup._search_buckets(run, buckets, asked)
+    assert found.tolist() == np.searchsorted(keys, asked).tolist()
+    assert buckets.starts[[0, -1]].tolist() == [0, count]
+    assert len(buckets.starts) < 2 + 2 * max(1, count // BUCKET_ROWS)
+
+
+def test_keys_that_are_not_spread_evenly_have_no_buckets() -> None:
+    near, far = np.arange(10_000, dtype=np.uint64), np.array([2**64 - 1], dtype=np.uint64)
+    keys = np.concatenate([near, far])
+    assert KeyBuckets.of_keys(keys) is None
+    searches = Searches(keys)
+    assert [searches.count(10_000) for _ in range(3)] == [None] * 3
+
+
+def test_a_run_that_is_searched_often_gets_buckets_that_others_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "SAMPLED_RUN_ROWS", 0)
+    count = 6400
+    keys = np.sort(np.random.default_rng(1).integers(0, 2**64, count, dtype=np.uint64))
+    run = run_of(keys).build_index()
+    asked = keys[::100]
+    assert run.searches.count(0) is None
+    for _ in range(1 + count // BUCKETS_AFTER // len(asked)):
+        twin = run.with_hold(object())
+        assert lookup._lower_bound(twin, asked).tolist() == list(range(0, count, 100))
+    buckets = run.searches.count(0)
+    assert buckets is not None
+    assert run.with_hold(None).searches.count(1) is buckets
+    assert lookup._lower_bound(run, asked).tolist() == list(range(0, count, 100))
+    part = run.slice(1000, 3000)
+    assert part.searches.count(0) is None, "places in a part are others"
+    assert lookup._lower_bound(part, keys[1000:3000]).tolist() == list(range(2000))
 
 
 def test_a_key_is_found_among_others_with_its_hash() -> None:
