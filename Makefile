@@ -59,7 +59,7 @@ format: setup ## Format the code and apply the safe style fixes
 	@$(BIN)/ruff format .
 
 .PHONY: bench
-bench: setup ## Run all benchmarks: 50 minutes; ONLY="spark keyed" chooses some
+bench: setup ## Run all benchmarks: 55 minutes; ONLY="spark keyed" chooses some
 	@scripts/fetch-jars || true
 	@scripts/flink-env || true
 	@scripts/tables-env || true

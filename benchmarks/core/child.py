@@ -22,7 +22,7 @@ CONTENDER_FAILED = 3
 """The exit code of a process that measured, but some contender failed where it should not."""
 FAILED = 4
 """The exit code of a process that did not measure all, and has stored why."""
-DEADLINE_S = 1200
+DEADLINE_S = 1500
 """No benchmark takes as long: one that does would keep the others from running."""
 
 

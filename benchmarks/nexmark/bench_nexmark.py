@@ -19,8 +19,8 @@ from benchmarks.nexmark.flink import Flink, flink_version, why_unavailable
 from benchmarks.spark_jobs.epochs import ROCKS_DB
 from benchmarks.spark_jobs.local_spark import local_spark
 
-EVENTS, EVENTS_PER_EPOCH, EVENT_US = 1_000_000, 250_000, 100
-QUICK_EVENTS = 500_000
+EVENTS, EVENTS_PER_EPOCH, EVENT_US = 500_000, 250_000, 100
+QUICK_EVENTS = 250_000
 REPETITIONS = 2
 CHECKED_EVENTS, CHECKED_PER_EPOCH, CHECKED_EVENT_US = 20_000, 5_000, 10_000
 CHECKED_SEED = 1
@@ -98,7 +98,7 @@ BENCHMARK = Benchmark(
             ),
         ),
     ),
-    seconds=(240, 720),
+    seconds=(300, 660),
 )
 
 

@@ -51,8 +51,10 @@ def run_pipeline(spark: SparkSession, source: Path, folder: Path, sink: Sink) ->
     times = Times(with_this_process=True)
 
     class Ends:
-        def on_epoch(self, progress: object) -> None:
-            times.epoch_ended()
+        def on_epoch(self, progress: ls.EpochProgress) -> None:
+            # Not the one without rows that finishes the files in the end.
+            if progress.rows_total:
+                times.epoch_ended()
 
     folder.mkdir(parents=True, exist_ok=True)
     pipeline = ls.Pipeline("sink", f"file://{folder}/state", parallelism=2)
