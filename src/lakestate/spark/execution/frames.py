@@ -18,6 +18,7 @@ from lakestate.coordinator.epoch_plan import EpochPlan
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.watermarks import EVENT_TIME_MAX_US, EVENT_TIME_MIN_US
 from lakestate.spark.execution.compile import CompiledPipeline, CompiledStage, source_column
+from lakestate.spark.execution.epoch_constants import epoch_constant
 from lakestate.spark.execution.initial_state import route_initial_state
 from lakestate.spark.graph.column_names import quote_name
 from lakestate.spark.graph.nodes import (
@@ -215,15 +216,16 @@ class EpochFrames:
         watermark_us = self._plan.watermark_us
         if node.event_time is None or watermark_us is None:
             return F.lit(False)
-        return F.coalesce(event_time_us(node) < F.lit(watermark_us), F.lit(False))
+        time_us = event_time_us(node)
+        return F.coalesce(time_us < epoch_constant(watermark_us, time_us), F.lit(False))
 
     def _is_closed(self, node: ClosedRowsNode) -> Column:
         """Whether what a row belongs to was closed before this epoch. Without time, it belongs to nothing."""
         previous_us = self._plan.times.previous_watermark_us
         closes_us = F.expr(node.closes_us)
-        return (
-            closes_us.isNull() if previous_us is None else F.coalesce(closes_us <= previous_us, F.lit(True))
-        )
+        if previous_us is None:
+            return closes_us.isNull()
+        return F.coalesce(closes_us <= epoch_constant(previous_us, closes_us), F.lit(True))
 
     def _route(self, stage: CompiledStage) -> DataFrame:
         """The input of a stage: partition i holds the rows of subtask i."""
