@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from lakestate.errors import InvalidInputError, LakestateError, NotFoundError
+from lakestate.errors import InvalidInputError, LakestateError, NotFoundError, StorageUnavailableError
 
 ARTIFACT = "spark-sql-kafka-0-10"
 JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
@@ -25,6 +25,12 @@ _DOES_NOT_LINK = re.compile(
 )
 _KAFKA = re.compile(r"kafka", re.IGNORECASE)
 _DATA_LOSS = re.compile(r"KAFKA_DATA_LOSS|failOnDataLoss")
+_NO_TOPIC = re.compile(r"UnknownTopicOrPartitionException")
+_NO_BROKER = re.compile(
+    r"Timed out waiting for a node assignment|No resolvable bootstrap urls"
+    r"|Timeout expired while fetching topic metadata"
+)
+_SUBSCRIBED = re.compile(r"KafkaV2\[((?:Subscribe|SubscribePattern|Assign)\[[^\]]*\])")
 
 
 class Fit(Enum):
@@ -114,4 +120,27 @@ def kafka_error(text: str, reason: str, wanted: ConnectorVersion) -> LakestateEr
             'option("failOnDataLoss", "false") on the source for one start, and keep records longer '
             "(retention.ms of the topic)",
         )
+    if _NO_TOPIC.search(text):
+        return NotFoundError(
+            "Kafka has no topic of this name",
+            object_name=_source_name(text),
+            found=reason,
+            expected="a topic that exists when the job starts",
+            action='create it, or correct option("subscribe", …) of the source',
+        )
+    if _NO_BROKER.search(text):
+        return StorageUnavailableError(
+            "no Kafka broker answers",
+            object_name=_source_name(text),
+            found=reason,
+            expected='a broker at an address of option("kafka.bootstrap.servers", …)',
+            action="check the address, that the broker runs, and that its advertised listeners can be "
+            "reached from here; then start the job again, which continues where it was",
+        )
     return None
+
+
+def _source_name(text: str) -> str:
+    """The source with what it subscribes to, which Spark's description of a failed query shows."""
+    subscribed = _SUBSCRIBED.search(text)
+    return "source of Kafka" if subscribed is None else f"source of Kafka, {subscribed[1]}"

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from lakestate.errors import InvalidInputError, NotFoundError, OperatorError
+from lakestate.errors import (
+    InvalidInputError,
+    LakestateError,
+    NotFoundError,
+    OperatorError,
+    StorageUnavailableError,
+)
 from lakestate.spark import session as sessions
 from lakestate.spark.kafka_connector import ConnectorVersion, Fit, kafka_error, named_connectors
 from lakestate.spark.session import check_connector, load_stream
@@ -126,3 +132,24 @@ def test_a_connector_of_another_minor_version_is_warned_of() -> None:
 def test_a_connector_that_no_source_uses_may_be_of_any_version(plan: list[str]) -> None:
     plan[0] = "StreamingRelation FileSource[/in]"
     check_connector(session("/x/spark-sql-kafka-0-10_2.12-3.5.1.jar"), SOURCES)
+
+
+DESCRIBED = "=== Streaming Query ===\n+- StreamingExecutionRelation KafkaV2[Subscribe[oders]]"
+NO_TOPIC = "UnknownTopicOrPartitionException: This server does not host this topic-partition."
+NO_BROKER = "TimeoutException: Timed out waiting for a node assignment. Call: describeTopics"
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "said"),
+    [
+        (NO_TOPIC, NotFoundError, "Kafka has no topic of this name"),
+        (NO_BROKER, StorageUnavailableError, "no Kafka broker answers"),
+    ],
+)
+def test_a_topic_or_a_broker_that_is_not_there_is_named(
+    failure: str, kind: type[LakestateError], said: str
+) -> None:
+    found = error_from_spark(AnalysisException(f"{failure}\n{DESCRIBED}"), "run the query")
+    assert type(found) is kind
+    assert said in str(found)
+    assert "Subscribe[oders]" in str(found)

@@ -111,7 +111,7 @@ class MessageLayout:
         if self.headers is not None:
             found["headers"] = _headers(rows, self.headers)
         if self.partition is not None:
-            found["partition"] = _partitions(rows.column(self.partition), partitions)
+            found["partition"] = _partitions(rows, self.partition, partitions)
         _check_sizes(found, bytes_max)
         return pa.record_batch(found)
 
@@ -191,7 +191,8 @@ def _headers(rows: pa.RecordBatch, headers: Mapping[str, str] | str) -> pa.Array
     return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays([names, values], fields=list(HEADER)))
 
 
-def _partitions(column: pa.Array, partitions: int | None) -> pa.Array:
+def _partitions(rows: pa.RecordBatch, name: str, partitions: int | None) -> pa.Array:
+    column = rows.column(name)
     least, most = pc.min_max(column).values()
     wrong = next(
         (
@@ -204,9 +205,12 @@ def _partitions(column: pa.Array, partitions: int | None) -> pa.Array:
     if wrong is not None:
         raise InvalidInputError(
             "a row names a partition that the topic does not have",
+            object_name=f"column {name}",
             found=wrong,
             expected=f"0 to {partitions - 1}" if partitions else "0 or more",
-            action="after partitions were added, start the job again",
+            action="correct it before the sink; null leaves the choice to Kafka"
+            if wrong < 0
+            else "correct it before the sink; if partitions were added, start the job again",
         )
     return pc.fill_null(column, BY_KEY).cast(pa.int32())
 

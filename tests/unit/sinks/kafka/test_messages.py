@@ -66,9 +66,11 @@ def test_a_partition_is_named_by_a_column_and_null_leaves_it_to_the_key() -> Non
     assert [each["partition"] for each in found] == [1, -1]
 
 
-@pytest.mark.parametrize("partition", [-1, 2])
-def test_a_partition_that_the_topic_does_not_have_is_refused(partition: int) -> None:
-    with pytest.raises(InvalidInputError, match=f"found {partition}; expected 0 to 1"):
+@pytest.mark.parametrize(
+    ("partition", "advice"), [(-1, "null leaves the choice to Kafka"), (2, "if partitions were added")]
+)
+def test_a_partition_that_the_topic_does_not_have_is_refused(partition: int, advice: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"column p; found {partition}; expected 0 to 1; .*{advice}"):
         messages(MessageLayout(value="who", partition="p"), batch({"who": "a", "p": partition}), partitions=2)
 
 
