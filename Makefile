@@ -29,7 +29,7 @@ check: lint ## Lint, and the quick unit tests and doctests: 90 seconds, for the 
 
 # Jars that cannot be had do not fail it: tests that need them are skipped, and say why at the end.
 .PHONY: test
-test: setup ## Run the tests and doctests: 15 minutes; ARGS="-k fence" chooses some
+test: setup ## Run the tests and doctests: 17 minutes; ARGS="-k fence" chooses some
 	@scripts/fetch-jars || true
 	@scripts/test $(ARGS)
 

@@ -16,7 +16,7 @@ LAYERS = [
 ]
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_unit_tests_pass_without_assertions_in_the_package() -> None:
     """pytest rewrites the assertions of tests, and of what they share, so those still count.
