@@ -18,7 +18,7 @@ from tests.support.jars import ICEBERG, require_jars
 from tests.support.repository import ROOT
 from tests.support.sinks.iceberg_job import TABLE, Warehouse
 from tests.support.sinks.sink_job import SinkJob, expected_rows, numbered_rows
-from tests.support.soak.iceberg_runtime import CATALOG, IcebergRuntime, RefusedError
+from tests.support.soak.table_runtime import CATALOG, RefusedError, TableRuntime, iceberg_settings
 
 from lakestate.sinks import Roll
 
@@ -49,11 +49,11 @@ def warehouse(tmp_path: Path) -> Warehouse:
 
 
 @pytest.fixture
-def spark(warehouse: Warehouse, tmp_path: Path) -> Iterator[IcebergRuntime]:
+def spark(warehouse: Warehouse, tmp_path: Path) -> Iterator[TableRuntime]:
     jars = require_jars(ICEBERG)
     if not PYTHON.exists():
         pytest.skip("the environment of Spark 4.1 is not there: run scripts/matrix 4.1")
-    runtime = IcebergRuntime(PYTHON, jars, warehouse.root, tmp_path / "spark.log")
+    runtime = TableRuntime(PYTHON, jars, iceberg_settings(warehouse.root), tmp_path / "spark.log")
     yield runtime
     runtime.close()
 
@@ -63,7 +63,7 @@ class MaintainedJob:
     """A job, and what Spark did to its table meanwhile."""
 
     job: SinkJob
-    spark: IcebergRuntime
+    spark: TableRuntime
     beside_epochs: Counter[str] = field(default_factory=Counter)
     between_epochs: Counter[str] = field(default_factory=Counter)
     refused: list[str] = field(default_factory=list)
@@ -104,7 +104,7 @@ class MaintainedJob:
 def test_nothing_is_lost_or_double_in_a_table_that_spark_maintains(
     roll: Roll,
     warehouse: Warehouse,
-    spark: IcebergRuntime,
+    spark: TableRuntime,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -147,7 +147,7 @@ def _check_time_travel(maintained: MaintainedJob, warehouse: Warehouse, *, has_w
             assert rows == maintained.expected(len(rows) // (ROWS * maintained.job.parallelism))
 
 
-def _check_pruning(spark: IcebergRuntime, first_row: int) -> None:
+def _check_pruning(spark: TableRuntime, first_row: int) -> None:
     """The first row of the newest epoch is in a file of the sink; others may be in files of Spark."""
     everything = spark.files_read(f"SELECT row FROM {NAME}")
     of_country = spark.files_read(f"SELECT row FROM {NAME} WHERE country = 'DE'")
@@ -157,7 +157,7 @@ def _check_pruning(spark: IcebergRuntime, first_row: int) -> None:
     assert spark.files_read(f"SELECT row FROM {NAME} WHERE row < 0") == 0
 
 
-def _check_added_columns(spark: IcebergRuntime, job: SinkJob) -> None:
+def _check_added_columns(spark: TableRuntime, job: SinkJob) -> None:
     """Rows of before and after read as null in every added column."""
     added = [name for name, *_ in spark.sql(f"DESCRIBE TABLE {NAME}") if name.startswith("note_")]
     assert len(added) >= 2

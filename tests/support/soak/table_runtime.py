@@ -1,8 +1,8 @@
-"""Iceberg's runtime for Spark in a process of its own, to which statements are sent.
+"""Spark with the runtime of Iceberg or Delta in a process of its own, to which statements are sent.
 
 As a script it is that process: a request for each line of standard input, an answer for each line of
 standard output. It runs in an environment of another version of Spark, so it imports nothing else of this
-repository. The catalog is the embedded one: Iceberg's JDBC catalog and pyiceberg's SQL catalog share tables.
+repository.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ class RefusedError(Exception):
     """Spark did not carry out a statement."""
 
 
-class IcebergRuntime:
+class TableRuntime:
     """One Spark session. A statement runs from `begin` until `is_done`, beside whatever the test does."""
 
-    def __init__(self, python: Path, jars: list[Path], warehouse: Path, log: Path) -> None:
+    def __init__(self, python: Path, jars: list[Path], settings: dict[str, str], log: Path) -> None:
         self.log = log
-        command = [python, __file__, warehouse, ",".join(map(str, jars))]
+        given = settings | {"spark.jars": ",".join(map(str, jars))}
+        command = [python, __file__, json.dumps(given)]
         with log.open("wb") as said:
             self.process = subprocess.Popen(
                 [str(part) for part in command],
@@ -79,11 +80,33 @@ class IcebergRuntime:
                 self.process.kill()
 
 
-def _open_session(warehouse: str, jars: str) -> Any:
+def iceberg_settings(warehouse: Path) -> dict[str, str]:
+    """The embedded catalog: Iceberg's JDBC catalog and pyiceberg's SQL catalog share tables."""
+    return {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
+        f"spark.sql.catalog.{CATALOG}.type": "jdbc",
+        f"spark.sql.catalog.{CATALOG}.uri": f"jdbc:sqlite:{warehouse}/catalog.db?busy_timeout=20000",
+        f"spark.sql.catalog.{CATALOG}.jdbc.schema-version": "V1",
+        f"spark.sql.catalog.{CATALOG}.warehouse": f"file://{warehouse}",
+        f"spark.sql.catalog.{CATALOG}.cache-enabled": "false",
+    }
+
+
+def delta_settings() -> dict[str, str]:
+    """Tables by their paths."""
+    return {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # It would read the log in 50 tasks.
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+
+
+def _open_session(given: dict[str, str]) -> Any:
     from pyspark.sql import SparkSession
 
-    settings = {
-        "spark.jars": jars,
+    settings = given | {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",
@@ -92,13 +115,6 @@ def _open_session(warehouse: str, jars: str) -> Any:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
-        f"spark.sql.catalog.{CATALOG}.type": "jdbc",
-        f"spark.sql.catalog.{CATALOG}.uri": f"jdbc:sqlite:{warehouse}/catalog.db?busy_timeout=20000",
-        f"spark.sql.catalog.{CATALOG}.jdbc.schema-version": "V1",
-        f"spark.sql.catalog.{CATALOG}.warehouse": f"file://{warehouse}",
-        f"spark.sql.catalog.{CATALOG}.cache-enabled": "false",
     }
     session = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -111,14 +127,17 @@ def _answer(spark: Any, kind: str, statement: str) -> Any:
     if kind == SQL:
         return [list(row) for row in rows]
     scan = frame._jdf.queryExecution().executedPlan().collectLeaves().head()
-    return scan.metrics().apply("resultDataFiles").value()
+    metrics = scan.metrics()
+    # Iceberg's name, and that of Spark's own scans, which Delta uses.
+    name = "resultDataFiles" if metrics.contains("resultDataFiles") else "numFiles"
+    return metrics.apply(name).value()
 
 
-def _serve(warehouse: str, jars: str) -> None:
+def _serve(settings: str) -> None:
     # What the JVM prints must not end up between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    spark = _open_session(warehouse, jars)
+    spark = _open_session(json.loads(settings))
     for line in sys.stdin:
         try:
             answer = [_answer(spark, *json.loads(line)), None]
