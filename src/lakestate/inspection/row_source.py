@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakestate.errors import MissingExtraError
 from lakestate.inspection.row_filter import RowFilter, Where, parse_where
+from lakestate.sql_names import quote_identifier
 
 if TYPE_CHECKING:
     import duckdb
@@ -70,8 +71,7 @@ class RowSource(ABC):
         """
         view = name or self.name
         connection.register(view, _Selection(self, parse_where(where, self.schema, self.name), columns))
-        quoted = view.replace('"', '""')
-        return connection.table(f'"{quoted}"')
+        return connection.table(quote_identifier(view))
 
     def read_filtered(self, rows: RowFilter) -> pa.Table:
         """The rows that a filter selects."""

@@ -20,6 +20,7 @@ from lakestate.errors import (
     StorageUnavailableError,
 )
 from lakestate.inspection import EpochState, JobState, StateTable
+from lakestate.sql_names import quote_identifier
 
 if TYPE_CHECKING:
     import duckdb
@@ -73,7 +74,7 @@ def filter_rows(
     """The rows for which a condition of SQL is true."""
     connection = open_duckdb()
     connection.register("rows_of_state", rows)
-    names = ", ".join(_quoted(name) for name in columns)
+    names = ", ".join(quote_identifier(name) for name in columns)
     return _answer(connection, f"SELECT {names} FROM rows_of_state WHERE ({condition})")  # noqa: S608 - the user's own
 
 
@@ -93,7 +94,7 @@ def largest_keys(table: StateTable, count: int) -> pa.Table:
     table.to_duckdb(connection, "rows_of_state")
     config = table.declaration
     names = config.routing_columns or table.key_columns
-    keys = ", ".join(_quoted(name) for name in names)
+    keys = ", ".join(quote_identifier(name) for name in names)
     parts = [_bytes_of(field) for field in table.schema]
     sql = (
         f"SELECT {keys}, count(*) AS rows, sum({' + '.join(parts)})::BIGINT AS text_bytes "  # noqa: S608 - our own
@@ -103,7 +104,7 @@ def largest_keys(table: StateTable, count: int) -> pa.Table:
 
 
 def _bytes_of(field: pa.Field) -> str:
-    name = _quoted(field.name)
+    name = quote_identifier(field.name)
     is_binary = pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
     return f"coalesce({f'octet_length({name})' if is_binary else f'strlen({name}::VARCHAR)'}, 0)"
 
@@ -150,7 +151,7 @@ class _Views:
                 continue
             name = f"{info.table}{suffix}"
             # SHOW TABLES lists it: its name is what can be typed, and no table can have it.
-            source = f"{_quoted(info.operator)}.{_quoted(name)}"
+            source = f"{quote_identifier(info.operator)}.{quote_identifier(name)}"
             table.to_duckdb(self.connection, source)
             self._add_view(info.operator, name, source)
             if names.count(info.table) == 1:
@@ -159,11 +160,7 @@ class _Views:
     def _add_view(self, schema: str | None, name: str, source: str) -> None:
         where = ""
         if schema is not None:
-            self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
-            where = f"{_quoted(schema)}."
-        query = f"SELECT * FROM {_quoted(source)}"  # noqa: S608 - our own name
-        self.connection.execute(f"CREATE VIEW {where}{_quoted(name)} AS {query}")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+            self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(schema)}")
+            where = f"{quote_identifier(schema)}."
+        query = f"SELECT * FROM {quote_identifier(source)}"  # noqa: S608 - our own name
+        self.connection.execute(f"CREATE VIEW {where}{quote_identifier(name)} AS {query}")

@@ -16,6 +16,7 @@ from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProp
 
 from lakestate.row_kind import BEFORE, CHANGE, DELETE
 from lakestate.sinks.delta.types import is_inexact_in_bounds
+from lakestate.sql_names import quote_identifier
 
 _ORDER = "_lakestate_order"
 _CODECS: dict[str, Any] = {
@@ -49,7 +50,9 @@ class TableMerge:
     def _merge(self, table: DeltaTable, properties: CommitProperties) -> None:
         merger = table.merge(
             self.rows,
-            " AND ".join(f"target.{quote(name)} = source.{quote(name)}" for name in self.key),
+            " AND ".join(
+                f"target.{quote_identifier(name)} = source.{quote_identifier(name)}" for name in self.key
+            ),
             source_alias="source",
             target_alias="target",
             writer_properties=_writer_properties(pa.schema(table.schema().to_arrow()), self.compression),
@@ -60,7 +63,7 @@ class TableMerge:
         if CHANGE not in self.rows.schema.names:
             merger.when_matched_update_all().when_not_matched_insert_all().execute()
             return
-        is_deleted = f"source.{quote(CHANGE)} = '{DELETE}'"
+        is_deleted = f"source.{quote_identifier(CHANGE)} = '{DELETE}'"
         (
             merger.when_matched_delete(is_deleted)
             .when_matched_update_all(except_cols=[CHANGE])
@@ -106,12 +109,3 @@ def newest_by_key(tables: Iterable[pa.Table], key: Sequence[str]) -> pa.Table:
     numbered = rows.select(list(key)).append_column(_ORDER, pa.array(range(len(rows)), pa.int64()))
     last = numbered.group_by(list(key)).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"]
     return rows.take(last.sort())
-
-
-def quote(name: str) -> str:
-    """A column as an identifier of SQL.
-
-    >>> quote('a"b')
-    '"a""b"'
-    """
-    return '"' + name.replace('"', '""') + '"'

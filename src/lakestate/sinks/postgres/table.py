@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakestate.errors import InvalidInputError, NotFoundError
 from lakestate.sinks.postgres.types import TargetColumn, column_type, holds
+from lakestate.sql_names import quote_identifier
 
 if TYPE_CHECKING:
     from psycopg import sql
@@ -30,15 +31,6 @@ WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate
 GROUP BY i.indexrelid
 """
 _PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
-
-
-def quote(name: str) -> str:
-    """A name as SQL takes it, whatever it is: `user` is a word of the language.
-
-    >>> quote('12" disc')
-    '"12"" disc"'
-    """
-    return '"' + name.replace('"', '""') + '"'
 
 
 def check_names(connection: Connection, names: Sequence[str], table: str) -> None:
@@ -91,7 +83,7 @@ class TableName:
         >>> TableName.of("shop.Orders").quoted
         '"shop"."Orders"'
         """
-        return ".".join(map(quote, filter(None, (self.schema, self.name))))
+        return ".".join(map(quote_identifier, filter(None, (self.schema, self.name))))
 
     def __str__(self) -> str:
         return ".".join(filter(None, (self.schema, self.name)))
@@ -153,7 +145,7 @@ class TargetTable:
                 object_name=f"table {self.name}",
                 found="; ".join(f"({each})" for each in sorted(listed)) or "no unique index",
                 expected=f"({', '.join(key)}), without condition or expression, and not deferrable",
-                action=f"CREATE UNIQUE INDEX ON {self.name.quoted} ({', '.join(map(quote, key))})",
+                action=f"CREATE UNIQUE INDEX ON {self.name.quoted} ({', '.join(map(quote_identifier, key))})",
             )
 
     def check_permissions(self, connection: Connection, needed: Sequence[str]) -> None:
@@ -172,14 +164,15 @@ class TargetTable:
                 "the user may not write to the table",
                 object_name=f"table {self.name}",
                 found=f"user {user} without {', '.join(missing)}",
-                action=f"GRANT {', '.join(needed)} ON {self.name.quoted} TO {quote(user)}",
+                action=f"GRANT {', '.join(needed)} ON {self.name.quoted} TO {quote_identifier(user)}",
             )
         if not may_stage:
             raise InvalidInputError(
                 "the user may not create temporary tables",
                 object_name=f"table {self.name}",
                 found=f"user {user}",
-                action=f"GRANT TEMPORARY ON DATABASE {quote(database)} TO {quote(user)}",
+                action=f"GRANT TEMPORARY ON DATABASE {quote_identifier(database)} "
+                f"TO {quote_identifier(user)}",
             )
 
 
