@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from lakestate.sinks.kafka.control_topic import SETTINGS, require_lasting
 
 MESSAGE_OVERHEAD_BYTES = 512
 """What a message takes in a batch of its own besides key, value and headers; generously."""
+SEEN_WITHIN_S = 30.0
+POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,7 @@ class Topics:
 
     def require_control(self, name: str) -> None:
         """A control topic that forgets nothing. It is created if there is none."""
-        found = self.find(name)
-        if found is None:
-            self._create(name)
-            found = self.require(name)
-        require_lasting(name, found.settings)
+        require_lasting(name, (self.find(name) or self._create(name)).settings)
 
     def look_at_control(self, name: str) -> None:
         """The same, without creating anything."""
@@ -68,6 +67,7 @@ class Topics:
                     request_timeout=REQUEST_TIMEOUT_S,
                 )
                 described = futures[name].result()
+            settings = self._settings(name)
         except NotFoundError:
             return None
         allowed = described.authorized_operations
@@ -79,7 +79,6 @@ class Topics:
                 expected="WRITE",
                 action="grant WRITE and DESCRIBE on the topic to this user",
             )
-        settings = self._settings(name)
         return TopicFacts(len(described.partitions), int(settings["max.message.bytes"]), settings)
 
     def _settings(self, name: str) -> dict[str, str]:
@@ -91,17 +90,29 @@ class Topics:
             found: dict[str, Any] = futures[asked].result()
         return {each: entry.value for each, entry in found.items() if entry.value is not None}
 
-    def _create(self, name: str) -> None:
+    def _create(self, name: str) -> TopicFacts:
         from confluent_kafka.admin import NewTopic
 
         topic = NewTopic(name, num_partitions=1, replication_factor=-1, config=dict(SETTINGS))
+        unsure: StorageUnavailableError | None = None
         try:
             with self._clients.ask_admin("create the control topic", f"topic {name}") as admin:
                 admin.create_topics([topic], request_timeout=REQUEST_TIMEOUT_S)[name].result()
         except StorageUnavailableError as cause:
             # Another sink may have created it at the same moment, or the answer was lost.
-            if self.find(name) is None:
-                raise cause from None
+            unsure = cause
+        # The broker that answers hears of a new topic from the controller, a little later.
+        until = time.monotonic() + SEEN_WITHIN_S
+        while (found := self.find(name)) is None and time.monotonic() < until:
+            time.sleep(POLL_S)
+        if found is None:
+            raise unsure or StorageUnavailableError(
+                "Kafka created the control topic and does not show it",
+                object_name=f"topic {name} at {self._clients.bootstrap}",
+                found=f"no such topic after {SEEN_WITHIN_S:g} s",
+                action="start again; if it stays away, look at the controller of the cluster",
+            )
+        return found
 
 
 def check_message_size(name: str, facts: TopicFacts, bytes_max: int) -> None:
