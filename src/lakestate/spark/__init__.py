@@ -9,6 +9,7 @@
     data_source/                      the sink of `df.writeStream.format("lakestate")`
     diagnosis/                        what a machine and a store allow
     dry_run.py deploy_plan.py         what would keep a pipeline from starting, and become of its state
+    kafka_connector.py kafka_source.py  what is wrong with Kafka's connector, topics and brokers
     spark_reason.py                   the reason in what Spark reports
     auction_source.py                 `spark.readStream.format("lakestate-auctions")`
     python_daemon.py                  Spark's Python daemon with our imports done

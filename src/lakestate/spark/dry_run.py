@@ -36,6 +36,7 @@ from lakestate.spark.graph.dropped import Dropped, resolve_dropped
 from lakestate.spark.graph.nodes import ApplyNode, Graph
 from lakestate.spark.graph.problems import report_problems
 from lakestate.spark.graph.schemas import Schemas
+from lakestate.spark.kafka_source import check_topics
 from lakestate.spark.session import check_connector, check_session, check_speculation
 from lakestate.tables.dry_run import NOT_DECLARED, DryRunProblem, DryRunReport, dry_run
 
@@ -149,6 +150,8 @@ def _try_graph(graph: Graph, found: _Findings) -> Schemas | None:
         check_connector(session, graph.sources)
     if len(found.problems) > before:
         return None
+    with report_problems(found.add):
+        check_topics(session, graph.sources)
     schemas = Schemas(session, graph, found.add)
     try_types(graph, schemas, found.add)
     return schemas

@@ -25,11 +25,13 @@ _DOES_NOT_LINK = re.compile(
 )
 _KAFKA = re.compile(r"kafka", re.IGNORECASE)
 _DATA_LOSS = re.compile(r"KAFKA_DATA_LOSS|failOnDataLoss")
-_NO_TOPIC = re.compile(r"UnknownTopicOrPartitionException")
+_NO_TOPIC = re.compile(r"UnknownTopicOrPartitionException|InvalidTopicException")
 _NO_BROKER = re.compile(
-    r"Timed out waiting for a node assignment|No resolvable bootstrap urls"
-    r"|Timeout expired while fetching topic metadata"
+    r"org\.apache\.kafka\.common\.errors\.(?:Timeout|Disconnect)Exception|No resolvable bootstrap urls"
+    r"|Timed out waiting for a node assignment|Timeout expired while fetching topic metadata"
+    r"|Cannot fetch record for offset \d+ in \d+ milliseconds"
 )
+"""The last one is of Spark's tasks, after Kafka's client has returned nothing for so long."""
 _SUBSCRIBED = re.compile(r"KafkaV2\[((?:Subscribe|SubscribePattern|Assign)\[[^\]]*\])")
 
 
@@ -92,8 +94,13 @@ def connector_action(wanted: ConnectorVersion) -> str:
     )
 
 
-def kafka_error(text: str, reason: str, wanted: ConnectorVersion) -> LakestateError | None:
-    """What to raise for a failure of Spark, given as its whole text, if Kafka's source has it; else None."""
+def kafka_error(
+    text: str, reason: str, wanted: ConnectorVersion, source: str | None = None
+) -> LakestateError | None:
+    """What to raise for a failure of Spark, given as its whole text, if Kafka's source has it; else None.
+
+    `source` names the sources of Kafka that the failed query has.
+    """
     if _NOT_FOUND.search(text):
         return InvalidInputError(
             "Spark has no connector for Kafka",
@@ -110,37 +117,61 @@ def kafka_error(text: str, reason: str, wanted: ConnectorVersion) -> LakestateEr
             expected=f"{wanted} with its dependencies",
             action=connector_action(wanted),
         )
+    source = source or _source_name(text)
     if _DATA_LOSS.search(text):
         return NotFoundError(
             "Kafka no longer has records that the job has not read",
-            object_name="source of Kafka",
+            object_name=source,
             found=reason,
             expected="all records after the offsets of the newest epoch",
             action="if they can be had elsewhere, load them with another job; to continue without them, set "
             'option("failOnDataLoss", "false") on the source for one start, and keep records longer '
             "(retention.ms of the topic)",
         )
-    if _NO_TOPIC.search(text):
-        return NotFoundError(
-            "Kafka has no topic of this name",
-            object_name=_source_name(text),
-            found=reason,
-            expected="a topic that exists when the job starts",
-            action='create it, or correct option("subscribe", …) of the source',
-        )
-    if _NO_BROKER.search(text):
-        return StorageUnavailableError(
-            "no Kafka broker answers",
-            object_name=_source_name(text),
-            found=reason,
-            expected='a broker at an address of option("kafka.bootstrap.servers", …)',
-            action="check the address, that the broker runs, and that its advertised listeners can be "
-            "reached from here; then start the job again, which continues where it was",
-        )
+    if is_topic_missing(text):
+        return missing_topic_error(source, reason)
+    if is_broker_silent(text):
+        return silent_broker_error(source, reason)
     return None
 
 
+def is_topic_missing(text: str) -> bool:
+    """Whether a broker has said, in the text of a failure, that it has no such topic."""
+    return _NO_TOPIC.search(text) is not None
+
+
+def is_broker_silent(text: str) -> bool:
+    """Whether the text of a failure says that no broker could be reached."""
+    return _NO_BROKER.search(text) is not None
+
+
+def missing_topic_error(source: str, found: str) -> NotFoundError:
+    """The error for a topic that is not there."""
+    return NotFoundError(
+        "Kafka has no topic of this name",
+        object_name=source,
+        found=found,
+        expected="a topic that exists when the job starts",
+        action='create it, or correct option("subscribe", …) of the source',
+    )
+
+
+def silent_broker_error(source: str, found: str) -> StorageUnavailableError:
+    """The error for brokers of which none answers."""
+    return StorageUnavailableError(
+        "no Kafka broker answers",
+        object_name=source,
+        found=found,
+        expected='a broker at an address of option("kafka.bootstrap.servers", …)',
+        action="check the address, that the broker runs, and that its advertised listeners can be "
+        "reached from here; then start the job again, which continues where it was",
+    )
+
+
 def _source_name(text: str) -> str:
-    """The source with what it subscribes to, which Spark's description of a failed query shows."""
+    """The source with what it subscribes to, if Spark's description of a failed query has its offsets.
+
+    A query that has read nothing shows none.
+    """
     subscribed = _SUBSCRIBED.search(text)
     return "source of Kafka" if subscribed is None else f"source of Kafka, {subscribed[1]}"

@@ -46,6 +46,7 @@ from lakestate.spark.graph.description import describe_graph
 from lakestate.spark.graph.dropped import Dropped, resolve_dropped
 from lakestate.spark.graph.nodes import Graph, Late, SinkNode, SourceNode, mute, sinks_in
 from lakestate.spark.graph.schemas import Schemas
+from lakestate.spark.kafka_source import check_topics
 from lakestate.spark.query import PipelineQuery
 from lakestate.spark.session import check_connector, check_session, check_speculation, load_stream
 from lakestate.spark.stopping import StopOnSignal, Timeout, ending_of, timeout_seconds
@@ -227,6 +228,7 @@ class Pipeline:
         dropped = self._check_stored(stored, drop)
         pipeline = compile_pipeline(graph, schemas, self._parallelism, self._backend, dropped.tables)
         check_speculation(session, pipeline)
+        check_topics(session, self._graph.sources)
         check_code(session, pipeline)
         claim = OutputClaim.TAKE_OVER if take_over_output else OutputClaim.OWN
         if stored is not None and not take_over_output:

@@ -24,6 +24,7 @@ from lakestate.spark.checkpoint.directory import SparkDirectory, full_disk_error
 from lakestate.spark.checkpoint.offsets import files_to_rebuild, rebuild_directory
 from lakestate.spark.execution.compile import CompiledPipeline, combine_sources
 from lakestate.spark.execution.work import SparkWork
+from lakestate.spark.kafka_source import name_kafka_sources
 from lakestate.spark.query_epochs import QueryEpochs
 from lakestate.spark.session import free_query_name
 from lakestate.spark.silence import SilenceWatch
@@ -372,7 +373,8 @@ class PipelineQuery:
             except PySparkException as failure:
                 if not self._is_over():
                     full = full_disk_error(failure, self._directory.path)
-                    self._failure = full or error_from_spark(failure, "run the query")
+                    kafka = name_kafka_sources(self._pipeline.graph.sources)
+                    self._failure = full or error_from_spark(failure, "run the query", kafka=kafka)
                     self._failure.__cause__ = failure
             # Under the lock: between the two halves of `_end`, it would stop the query that just ended.
             with self._epoch_lock:

@@ -134,22 +134,73 @@ def test_a_connector_that_no_source_uses_may_be_of_any_version(plan: list[str]) 
     check_connector(session("/x/spark-sql-kafka-0-10_2.12-3.5.1.jar"), SOURCES)
 
 
-DESCRIBED = "=== Streaming Query ===\n+- StreamingExecutionRelation KafkaV2[Subscribe[oders]]"
+# As Spark describes a query that has read something, and one that has not.
+OFFSETS = '{KafkaV2[Subscribe[oders]]: {"oders":{"0":2}}}'
+DESCRIBED = """ SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: copy [id = 21f73c7b-e124-425b-b434-91f18a017a6e, runId = ef1dace2-a722-4209-8d78-8e3ed03c1608]
+Current Committed Offsets: OFFSETS
+Current Available Offsets: OFFSETS
+
+Current State: ACTIVE
+Thread State: RUNNABLE
+
+Logical Plan:
+~WriteToMicroBatchDataSourceV1 ForeachBatchSink, 21f73c7b, [queryName=copy], Append
++- ~StreamingDataSourceV2ScanRelation[key#72, value#73, topic#74, partition#75, offset#76L] KafkaTable
+"""
 NO_TOPIC = "UnknownTopicOrPartitionException: This server does not host this topic-partition."
 NO_BROKER = "TimeoutException: Timed out waiting for a node assignment. Call: describeTopics"
 
 
+def failed_query(reason: str, offsets: str) -> AnalysisException:
+    described = DESCRIBED.replace("OFFSETS", offsets)
+    return AnalysisException(
+        f"[STREAM_FAILED] Query [id = 21f7] terminated with exception: org.apache.kafka.{reason}{described}"
+    )
+
+
 @pytest.mark.parametrize(
-    ("failure", "kind", "said"),
+    ("reason", "kind", "said"),
     [
         (NO_TOPIC, NotFoundError, "Kafka has no topic of this name"),
         (NO_BROKER, StorageUnavailableError, "no Kafka broker answers"),
     ],
 )
+@pytest.mark.parametrize(
+    ("offsets", "kafka", "name"),
+    [
+        (OFFSETS, None, "source of Kafka, Subscribe[oders]"),
+        ("{}", None, "source of Kafka"),
+        ("{}", "source a, Kafka at b:9092", "source a, Kafka at b:9092"),
+        (OFFSETS, "source a, Kafka at b:9092", "source a, Kafka at b:9092"),
+    ],
+    ids=["from the offsets", "unknown", "from the plan", "from both"],
+)
 def test_a_topic_or_a_broker_that_is_not_there_is_named(
-    failure: str, kind: type[LakestateError], said: str
+    reason: str, kind: type[LakestateError], said: str, offsets: str, kafka: str | None, name: str
 ) -> None:
-    found = error_from_spark(AnalysisException(f"{failure}\n{DESCRIBED}"), "run the query")
+    found = error_from_spark(failed_query(reason, offsets), "run the query", kafka=kafka)
     assert type(found) is kind
-    assert said in str(found)
-    assert "Subscribe[oders]" in str(found)
+    assert (found.summary, found.object_name, found.found) == (said, name, reason)
+
+
+LOST_TASK = """An error occurred while calling o247.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, \
+most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (192.0.2.2 executor driver): FAILURE
+\tat org.apache.kafka.clients.consumer.internals.ClassicKafkaConsumer.position(ClassicKafkaConsumer.java:889)
+"""
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "org.apache.kafka.common.errors.TimeoutException: Timeout of 60000ms expired before the position …",
+        "java.util.concurrent.TimeoutException: Cannot fetch record for offset 8 in 120000 milliseconds",
+    ],
+    ids=["position", "poll"],
+)
+def test_brokers_that_a_task_waits_for_in_vain_are_unavailable(failure: str) -> None:
+    found = error_from_spark(AnalysisException(LOST_TASK.replace("FAILURE", failure)), kafka="source a")
+    assert type(found) is StorageUnavailableError
+    assert (found.object_name, found.found) == ("source a", failure.rpartition(".")[2])

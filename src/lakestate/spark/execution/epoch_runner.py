@@ -27,6 +27,7 @@ from lakestate.spark.execution.frames import EpochFrames, collect_reports
 from lakestate.spark.execution.run_times import RunTimes
 from lakestate.spark.execution.source_paths import SourcePaths
 from lakestate.spark.graph.nodes import SourceNode
+from lakestate.spark.kafka_source import name_kafka_sources
 from lakestate.spark.tasks.task_errors import error_from_spark
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class EpochRunner:
             observed = frames.counts()
             times.lap(TASKS)
         except (PySparkException, Py4JError) as failure:
-            raise error_from_spark(failure) from failure
+            kafka = name_kafka_sources(self._pipeline.graph.sources)
+            raise error_from_spark(failure, kafka=kafka) from failure
         finally:
             frames.release()
         files = self._engine_files(plan, batch)

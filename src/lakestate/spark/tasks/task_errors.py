@@ -66,10 +66,13 @@ def record_errors() -> Iterator[None]:
         raise
 
 
-def error_from_spark(failure: Exception, what: str = "run the epoch") -> LakestateError:
+def error_from_spark(
+    failure: Exception, what: str = "run the epoch", *, kafka: str | None = None
+) -> LakestateError:
     """The error that failed a Spark job: the one that a task recorded, or `OperatorError` with the reason.
 
-    Spark's own code, such as a source that cannot read a file, records nothing.
+    Spark's own code, such as a source that cannot read a file, records nothing. `kafka` names the sources of
+    Kafka that it may have read.
     """
     text = str(failure)
     record = _last_record(text) if isinstance(failure, PythonException) else None
@@ -78,7 +81,7 @@ def error_from_spark(failure: Exception, what: str = "run the epoch") -> Lakesta
         if _MISSING_MODULE.match(reason):
             lost = _LOST_ON.search(text)
             return loading_error(reason, "an executor" if lost is None else lost[1])
-        of_kafka = kafka_error(text, reason, ConnectorVersion.of_spark(pyspark.__version__))
+        of_kafka = kafka_error(text, reason, ConnectorVersion.of_spark(pyspark.__version__), kafka)
         return of_kafka or OperatorError(f"Spark could not {what}", found=reason)
     error = _KINDS.get(record.code, OperatorError)(
         record.summary,

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyspark
@@ -23,6 +24,7 @@ from tests.support.servers.kafka import KafkaBroker
 from tests.support.spark.pipelines import read_output, run_available, wait_for
 
 import lakestate as ls
+from lakestate.spark import kafka_source
 
 # The jars that can be had may be of an earlier minor version than Spark.
 pytestmark = pytest.mark.filterwarnings("ignore:the connector for Kafka is built for another Spark")
@@ -156,6 +158,29 @@ def test_a_topic_that_is_added_is_read_from_its_beginning_and_one_left_out_is_mi
     job.topics = "first,second"
     job.run(startingOffsets="latest")
     assert job.output == [(topic, number) for topic in ("first", "second") for number in numbers(0, 3)]
+
+
+def test_a_topic_that_is_not_there_is_named_before_the_job_is_claimed(
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka_broker.create_topic("there")
+    job = Copy(spark, kafka_broker, tmp_path, "there,oders")
+    named = f"source records, Kafka at {kafka_broker.servers}, subscribe there,oders; found no topic oders;"
+    with pytest.raises(ls.NotFoundError, match=named):
+        job.pipeline().start()
+    assert [problem.found for problem in job.pipeline().dry_run().problems] == ["no topic oders"]
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_brokers_that_do_not_answer_are_named_before_the_job_is_claimed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_source, "ANSWER_S", 2)
+    nobody: Any = SimpleNamespace(servers="127.0.0.1:1")
+    job = Copy(spark, nobody, tmp_path, "orders")
+    with pytest.raises(ls.StorageUnavailableError, match=r"Kafka at 127\.0\.0\.1:1, subscribe orders"):
+        job.pipeline(**{"kafka.ssl.key.password": "secret"}).start()
+    assert not (tmp_path / "checkpoints").exists()
 
 
 MISSING = """
