@@ -1,7 +1,6 @@
 """An Iceberg table that Iceberg's own runtime for Spark maintains and reads while a job writes to it.
 
-The runtime has to fit its Spark, so it runs in the environment that `scripts/matrix 4.1` makes, with the
-jars of the group `iceberg` of `scripts/fetch-jars`.
+The runtime has to fit its Spark, so it runs in the environment that `scripts/tables-env` makes.
 """
 
 from __future__ import annotations
@@ -14,17 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.support.jars import ICEBERG, require_jars
-from tests.support.repository import ROOT
+from tests.support.jars import ICEBERG
 from tests.support.sinks.iceberg_job import TABLE, Warehouse
 from tests.support.sinks.sink_job import SinkJob, expected_rows, numbered_rows
-from tests.support.soak.table_runtime import CATALOG, RefusedError, TableRuntime, iceberg_settings
+from tests.support.soak.table_runtime import (
+    CATALOG,
+    RefusedError,
+    TableRuntime,
+    iceberg_settings,
+    open_runtime,
+)
 
 from lakestate.sinks import Roll
 
 pytestmark = pytest.mark.soak
 
-PYTHON = ROOT / ".venv-matrix" / "4.1" / "bin" / "python"
 NAME = f"{CATALOG}.{TABLE}"
 ROWS = 200
 ROUNDS_MIN = 4
@@ -50,12 +53,8 @@ def warehouse(tmp_path: Path) -> Warehouse:
 
 @pytest.fixture
 def spark(warehouse: Warehouse, tmp_path: Path) -> Iterator[TableRuntime]:
-    jars = require_jars(ICEBERG)
-    if not PYTHON.exists():
-        pytest.skip("the environment of Spark 4.1 is not there: run scripts/matrix 4.1")
-    runtime = TableRuntime(PYTHON, jars, iceberg_settings(warehouse.root), tmp_path / "spark.log")
-    yield runtime
-    runtime.close()
+    with open_runtime(ICEBERG, iceberg_settings(warehouse.root), tmp_path / "spark.log") as runtime:
+        yield runtime
 
 
 @dataclass

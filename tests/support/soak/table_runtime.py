@@ -12,9 +12,12 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+ENVIRONMENT = Path(__file__).parents[3] / ".venv-matrix" / "4.1"
 CATALOG = "lakestate"
 ANSWER_S = 300
 SQL, FILES = "sql", "files"
@@ -78,6 +81,21 @@ class TableRuntime:
                 self.process.wait(60)
             finally:
                 self.process.kill()
+
+
+@contextmanager
+def open_runtime(kind: str, settings: dict[str, str], log: Path) -> Iterator[TableRuntime]:
+    """A session with the jars of a group, `iceberg` or `delta`. The test is skipped if they are not there."""
+    import pytest
+
+    jars = sorted((ENVIRONMENT / "jars" / kind).glob("*.jar"))
+    if not jars:
+        pytest.skip(f"the jars of {kind} for Spark 4.1 are not there: run scripts/tables-env")
+    runtime = TableRuntime(ENVIRONMENT / "bin" / "python", jars, settings, log)
+    try:
+        yield runtime
+    finally:
+        runtime.close()
 
 
 def iceberg_settings(warehouse: Path) -> dict[str, str]:
