@@ -25,6 +25,9 @@ _DOES_NOT_LINK = re.compile(
 )
 _KAFKA = re.compile(r"kafka", re.IGNORECASE)
 _DATA_LOSS = re.compile(r"KAFKA_DATA_LOSS|failOnDataLoss")
+_DENIED = re.compile(
+    r"org\.apache\.kafka\.common\.errors\.(?:(?:Topic|Group|Cluster)Authorization|(?:Sasl|Ssl)Authentication)Exception"
+)
 _NO_TOPIC = re.compile(r"UnknownTopicOrPartitionException|InvalidTopicException")
 _NO_BROKER = re.compile(
     r"org\.apache\.kafka\.common\.errors\.(?:Timeout|Disconnect)Exception|No resolvable bootstrap urls"
@@ -127,6 +130,14 @@ def kafka_error(
             action="if they can be had elsewhere, load them with another job; to continue without them, set "
             'option("failOnDataLoss", "false") on the source for one start, and keep records longer '
             "(retention.ms of the topic)",
+        )
+    if _DENIED.search(text):
+        return InvalidInputError(
+            "Kafka does not permit to read a topic",
+            object_name=source,
+            found=reason,
+            expected="a user who may describe and read the topic",
+            action="grant the permission, or correct the credentials in options kafka.* of the source",
         )
     if is_topic_missing(text):
         return missing_topic_error(source, reason)

@@ -150,19 +150,24 @@ Logical Plan:
 +- ~StreamingDataSourceV2ScanRelation[key#72, value#73, topic#74, partition#75, offset#76L] KafkaTable
 """
 NO_TOPIC = "UnknownTopicOrPartitionException: This server does not host this topic-partition."
+ERRORS = "org.apache.kafka.common.errors."
+DENIED = "TopicAuthorizationException: Topic authorization failed."
+NO_LOGIN = "SaslAuthenticationException: Authentication failed: Invalid username or password"
 NO_BROKER = "TimeoutException: Timed out waiting for a node assignment. Call: describeTopics"
 
 
 def failed_query(reason: str, offsets: str) -> AnalysisException:
     described = DESCRIBED.replace("OFFSETS", offsets)
     return AnalysisException(
-        f"[STREAM_FAILED] Query [id = 21f7] terminated with exception: org.apache.kafka.{reason}{described}"
+        f"[STREAM_FAILED] Query [id = 21f7] terminated with exception: {ERRORS}{reason}{described}"
     )
 
 
 @pytest.mark.parametrize(
     ("reason", "kind", "said"),
     [
+        (DENIED, InvalidInputError, "Kafka does not permit to read a topic"),
+        (NO_LOGIN, InvalidInputError, "Kafka does not permit to read a topic"),
         (NO_TOPIC, NotFoundError, "Kafka has no topic of this name"),
         (NO_BROKER, StorageUnavailableError, "no Kafka broker answers"),
     ],
@@ -177,7 +182,7 @@ def failed_query(reason: str, offsets: str) -> AnalysisException:
     ],
     ids=["from the offsets", "unknown", "from the plan", "from both"],
 )
-def test_a_topic_or_a_broker_that_is_not_there_is_named(
+def test_what_a_query_cannot_reach_is_named(
     reason: str, kind: type[LakestateError], said: str, offsets: str, kafka: str | None, name: str
 ) -> None:
     found = error_from_spark(failed_query(reason, offsets), "run the query", kafka=kafka)
