@@ -7,17 +7,13 @@ that is an object is passed to the code instead: here the number is the only ele
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-
-def epoch_constant(value: int, beside: Column) -> Column:
-    """A number for comparisons with a bigint column; null where that column is null.
+def epoch_constant_sql(value: int, beside: str) -> str:
+    """A number for comparisons with a bigint expression; null where that expression is null.
 
     The index is always 0, but Spark must not know it: it would put the number in place of the element.
+
+    >>> epoch_constant_sql(7, "unix_micros(ts)")
+    'get(array(7L), CAST((unix_micros(ts)) & 0L AS INT))'
     """
-    return F.get(F.array(F.lit(value)), beside.bitwiseAND(F.lit(0)).cast("int"))
+    return f"get(array({value}L), CAST(({beside}) & 0L AS INT))"

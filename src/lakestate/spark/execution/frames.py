@@ -1,6 +1,7 @@
 """The DataFrames of one epoch: from Spark's batch to the routed input of every stage.
 
-Uses only the DataFrame API. A frame that several stages need is persisted until the epoch ends.
+Uses only the DataFrame API. Expressions are texts: put together of `Column` objects, each takes dozens of
+calls of the JVM, in every epoch. A frame that several stages need is persisted until the epoch ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from lakestate.coordinator.epoch_plan import EpochPlan
 from lakestate.errors import InvalidInputError
 from lakestate.protocol.watermarks import EVENT_TIME_MAX_US, EVENT_TIME_MIN_US
 from lakestate.spark.execution.compile import CompiledPipeline, CompiledStage, source_column
-from lakestate.spark.execution.epoch_constants import epoch_constant
+from lakestate.spark.execution.epoch_constants import epoch_constant_sql
 from lakestate.spark.execution.initial_state import route_initial_state
 from lakestate.spark.graph.column_names import quote_name
 from lakestate.spark.graph.nodes import (
@@ -141,11 +142,11 @@ class EpochFrames:
         match node:
             case SourceNode():
                 on_time = self._source(node)
-                return on_time.where(~self._is_late(node)) if node.late is Late.DROP else on_time
+                return on_time.where(f"NOT {self._late_sql(node)}") if node.late is Late.DROP else on_time
             case LateRowsNode():
-                return self._source(node.source).where(self._is_late(node.source))
+                return self._source(node.source).where(self._late_sql(node.source))
             case ClosedRowsNode():
-                return self._rows_of(node.parent).where(self._is_closed(node))
+                return self._rows_of(node.parent).where(self._closed_sql(node))
             case TransformNode():
                 if self._is_empty(node):
                     return self._pipeline.schemas.empty_frame_with_tasks(self._pipeline.schemas.of(node))
@@ -194,13 +195,15 @@ class EpochFrames:
         return self._raw[id(node)]
 
     def _counts(self, node: SourceNode) -> list[Column]:
-        rows = F.count(F.lit(1)).alias("rows")
-        if node.event_time is None:
-            return [rows]
-        time_us = event_time_us(node)
-        believed = F.when(time_us.between(EVENT_TIME_MIN_US, EVENT_TIME_MAX_US), time_us)
-        late = F.count_if(self._is_late(node))
-        return [rows, F.max(believed).alias("latest_us"), late.alias("late_rows")]
+        counts = ["count(1) AS rows"]
+        if node.event_time is not None:
+            time_us = event_time_sql(node)
+            is_believed = f"{time_us} BETWEEN {EVENT_TIME_MIN_US}L AND {EVENT_TIME_MAX_US}L"
+            counts += [
+                f"max(CASE WHEN {is_believed} THEN {time_us} END) AS latest_us",
+                f"count_if({self._late_sql(node)}) AS late_rows",
+            ]
+        return [F.expr(count) for count in counts]
 
     def _read_source(self, node: SourceNode) -> DataFrame:
         sources = self._pipeline.graph.sources
@@ -209,23 +212,23 @@ class EpochFrames:
         if len(sources) == 1:
             return self._batch
         column = source_column(next(number for number, known in enumerate(sources) if known is node))
-        return self._batch.where(F.col(column).isNotNull()).select(f"{column}.*")
+        return self._batch.where(f"{column} IS NOT NULL").selectExpr(f"{column}.*")
 
-    def _is_late(self, node: SourceNode) -> Column:
+    def _late_sql(self, node: SourceNode) -> str:
         """Whether a row is older than the watermark. A row without event time is never late."""
         watermark_us = self._plan.watermark_us
         if node.event_time is None or watermark_us is None:
-            return F.lit(False)
-        time_us = event_time_us(node)
-        return F.coalesce(time_us < epoch_constant(watermark_us, time_us), F.lit(False))
+            return "false"
+        time_us = event_time_sql(node)
+        return f"coalesce({time_us} < {epoch_constant_sql(watermark_us, time_us)}, false)"
 
-    def _is_closed(self, node: ClosedRowsNode) -> Column:
+    def _closed_sql(self, node: ClosedRowsNode) -> str:
         """Whether what a row belongs to was closed before this epoch. Without time, it belongs to nothing."""
         previous_us = self._plan.times.previous_watermark_us
-        closes_us = F.expr(node.closes_us)
         if previous_us is None:
-            return closes_us.isNull()
-        return F.coalesce(closes_us <= epoch_constant(previous_us, closes_us), F.lit(True))
+            return f"({node.closes_us}) IS NULL"
+        closed_us = epoch_constant_sql(previous_us, node.closes_us)
+        return f"coalesce(({node.closes_us}) <= {closed_us}, true)"
 
     def _route(self, stage: CompiledStage) -> DataFrame:
         """The input of a stage: partition i holds the rows of subtask i."""
@@ -247,8 +250,9 @@ class EpochFrames:
                 together = F.expr(subtask_place_sql(origin.expressions, parallelism))
                 return repartition_by_place(self._rows_of(origin), parallelism, together)
             case ConnectNode():
-                both = self._side(origin, origin.left).unionAll(self._side(origin, origin.right))
-                return repartition_by_place(both, parallelism, F.col(PLACE)).select("left", "right")
+                left, right = self._side(origin.left, "left"), self._side(origin.right, "right")
+                both = left.unionByName(right, allowMissingColumns=True)
+                return repartition_by_place(both, parallelism, F.expr(PLACE)).selectExpr("left", "right")
             case _:
                 return self._spread(self._rows_of(origin))
 
@@ -276,13 +280,8 @@ class EpochFrames:
             return False
         return parallelism >= min(partitions, frame.sparkSession.sparkContext.defaultParallelism)
 
-    def _side(self, connected: ConnectNode, side: KeyByNode) -> DataFrame:
-        schemas = self._pipeline.schemas
-        columns = [
-            (F.struct("*") if node is side else F.lit(None).cast(schemas.of(node))).alias(name)
-            for name, node in (("left", connected.left), ("right", connected.right))
-        ]
-        return self._rows_of(side).select(F.expr(self._place_sql(side)).alias(PLACE), *columns)
+    def _side(self, side: KeyByNode, name: str) -> DataFrame:
+        return self._rows_of(side).selectExpr(f"{self._place_sql(side)} AS {PLACE}", f"struct(*) AS {name}")
 
     def _place_sql(self, node: KeyByNode) -> str:
         return subtask_place_sql(
@@ -336,11 +335,11 @@ def _has_no_hash(type_: str) -> bool:
     return "map<" in type_ or "variant" in type_
 
 
-def event_time_us(node: SourceNode) -> Column:
+def event_time_sql(node: SourceNode) -> str:
     """The event time of a source's rows, as microseconds since 1970."""
     assert node.event_time is not None
     type_ = node.frame.schema[node.event_time].dataType.simpleString()
-    return F.expr(micros_sql(quote_name(node.event_time), type_))
+    return micros_sql(quote_name(node.event_time), type_)
 
 
 def collect_reports(frame: DataFrame) -> list[bytes]:
