@@ -45,6 +45,7 @@ def test_updates_end_at_what_spark_sql_says_of_all_rows(
     spark: Any, tmp_path: Path, rows_min: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(combining, "ROWS_MIN", rows_min)
+    monkeypatch.setattr(combining, "LEFT_MAX", 1)
     for number in range(3):
         write_input(tmp_path / "in", number, events(number, 400))
     pipeline, source = pipeline_over(spark, tmp_path)

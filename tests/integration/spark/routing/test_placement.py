@@ -52,6 +52,7 @@ def test_grouped_rows_stay_with_their_subtask(
     spark: Any, tmp_path: Path, rows_min: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(combining, "ROWS_MIN", rows_min)
+    monkeypatch.setattr(combining, "LEFT_MAX", 1)
     for number in range(2):
         write_input(tmp_path / "in", number, events(number, 300))
     pipeline = ls.Pipeline("job", tmp_path / "checkpoints", parallelism=3, cache_dir=tmp_path / "cache")
