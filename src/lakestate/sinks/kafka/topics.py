@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakestate.errors import InvalidInputError, NotFoundError, StorageUnavailableError
 from lakestate.sinks.kafka.client import REQUEST_TIMEOUT_S, KafkaClients
 from lakestate.sinks.kafka.control_topic import SETTINGS, require_lasting
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AclOperation
 
 MESSAGE_OVERHEAD_BYTES = 512
 """What a message takes in a batch of its own besides key, value and headers; generously."""
@@ -56,10 +59,9 @@ class Topics:
     def find(self, name: str) -> TopicFacts | None:
         """The facts of a topic, or None if there is none. Refuses one that this client may not write to."""
         from confluent_kafka import TopicCollection
-        from confluent_kafka.admin import AclOperation
 
-        # Not by asking for its metadata, which creates a topic on brokers that allow it.
         try:
+            # Not by asking for its metadata, which creates a topic on brokers that allow it.
             with self._clients.ask_admin("describe a topic", f"topic {name}") as admin:
                 futures = admin.describe_topics(
                     TopicCollection([name]),
@@ -67,10 +69,16 @@ class Topics:
                     request_timeout=REQUEST_TIMEOUT_S,
                 )
                 described = futures[name].result()
+            self._require_write(name, described.authorized_operations)
             settings = self._settings(name)
         except NotFoundError:
             return None
-        allowed = described.authorized_operations
+        return TopicFacts(len(described.partitions), int(settings["max.message.bytes"]), settings)
+
+    def _require_write(self, name: str, allowed: Collection[AclOperation] | None) -> None:
+        """Refuse a topic that this client may not write to. A broker without permissions names none."""
+        from confluent_kafka.admin import AclOperation
+
         if allowed is not None and AclOperation.WRITE not in allowed:
             raise InvalidInputError(
                 "Kafka does not permit to write to a topic",
@@ -79,7 +87,6 @@ class Topics:
                 expected="WRITE",
                 action="grant WRITE and DESCRIBE on the topic to this user",
             )
-        return TopicFacts(len(described.partitions), int(settings["max.message.bytes"]), settings)
 
     def _settings(self, name: str) -> dict[str, str]:
         from confluent_kafka.admin import ConfigResource, ResourceType
