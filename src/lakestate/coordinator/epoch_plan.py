@@ -140,6 +140,8 @@ class SubtaskReport:
     started_s: float = 0.0
     ended_s: float = 0.0
     """When it ran, by the clock of its host."""
+    row_bytes: float = 0.0
+    """The size of a row in the batch with the widest rows; 0 if there were none."""
 
     def encode(self) -> bytes:
         """The report as MessagePack."""

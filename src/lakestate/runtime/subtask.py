@@ -74,6 +74,7 @@ class SubtaskRun:
         self._progress = _Progress([0] * count, [0] * count)
         self._times = PartTimes(RESTORE)
         self._started_s = time.time()
+        self._row_bytes = 0.0
 
     def run(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[Exported]:
         """Process rows, each batch with the name of its input, and checkpoint at their end."""
@@ -121,6 +122,7 @@ class SubtaskRun:
             parts_ms=self._times.milliseconds(),
             started_s=self._started_s,
             ended_s=time.time(),
+            row_bytes=self._row_bytes,
         )
 
     def _restore(self) -> None:
@@ -167,12 +169,19 @@ class SubtaskRun:
         # Children first, so that they are ready for what a parent yields at its start.
         for number in reversed(range(len(self._steps))):
             yield from self._emit(number, self._steps[number].start())
-        for input_name, batch in coalesce_batches(batches):
+        for input_name, batch in coalesce_batches(self._weighed(batches)):
             for number in self._children[None]:
                 yield from self._feed(number, input_name, batch)
         # Parents first, so that a child has seen all of a parent's rows before its own calls.
         for number, step in enumerate(self._steps):
             yield from self._emit(number, self._end_epoch(step))
+
+    def _weighed(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The batches as they are. Note how wide rows are."""
+        for name, batch in batches:
+            if batch.num_rows:
+                self._row_bytes = max(self._row_bytes, batch.nbytes / batch.num_rows)
+            yield name, batch
 
     def _linked_managers(self) -> Iterator[tuple[ChainLink, TableManager]]:
         return zip(self._stage.links, self._managers, strict=True)

@@ -120,6 +120,7 @@ class QueryEpochs:
         if self._is_prepared:
             return
         apply_settings(session, self._pipeline.parallelism)
+        self.runner.arrow_batches.begin(session)
         # Compaction and epochs without rows use this session too: Spark keeps separate Python workers
         # for other settings, and starting those takes longer than a small epoch.
         self._pipeline.schemas.session = session

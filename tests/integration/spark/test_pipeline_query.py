@@ -6,15 +6,18 @@ import json
 import threading
 import uuid
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from tests.support.spark.pipelines import (
     read_output,
     read_stream,
     run_available,
     wait_for,
+    write_input,
 )
 from tests.support.spark.query_job import JOB, Job
 from tests.support.spark.totals import Totals
@@ -41,7 +44,7 @@ from lakestate.spark.versions.quick_logs import FILE_MANAGER, use_quick_logs
 from lakestate.testing.faults import Fault, Operation
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 DEADLINE_S = 60
 
@@ -301,3 +304,27 @@ class TestTwoDrivers:
         hidden.rename(given)
         assert (job.manifest().epoch, job.manifest().status) == (3, CompletionStatus.FINAL)
         job.check()
+
+
+def test_the_width_of_rows_decides_how_the_next_epoch_hands_them_to_python(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    limit = "spark.sql.execution.arrow.maxBytesPerBatch"
+    by_default = spark.conf.get(limit)
+    inputs = [[f"{number}-{size * 'x'}" for number in range(100)] for size in (10, 10, 50_000, 10)]
+    for number, texts in enumerate(inputs):
+        write_input(tmp_path / "in", number, pa.table({"text": texts}))
+    seen = []
+
+    def look(frame: DataFrame) -> DataFrame:
+        if not frame.isStreaming and frame.sparkSession.conf.get("spark.sql.adaptive.enabled") == "false":
+            seen.append(frame.sparkSession.conf.get(limit))
+        return frame
+
+    pipeline = ls.Pipeline("texts", f"file://{tmp_path}/checkpoints", parallelism=2)
+    source = pipeline.source(read_stream(spark, tmp_path / "in", "text string"))
+    source.transform(look).sink("out", ls.ParquetSink(f"file://{tmp_path}/out"))
+    run_available(pipeline, finish_files=True)
+    assert seen[-4:] == [by_default, "2147483647", "2147483647", by_default]
+    assert spark.conf.get(limit) == by_default
+    assert sorted(row["text"] for row in read_output(tmp_path / "out")) == sorted(chain(*inputs))

@@ -135,6 +135,9 @@ class Conf(dict[str, str]):
     def unset(self, name: str) -> None:
         self.pop(name, None)
 
+    def isModifiable(self, name: str) -> bool:  # noqa: N802
+        return name in self
+
 
 def stored(epoch: int, *files: str) -> Any:
     """The manifest of an epoch, as far as a query looks at it."""

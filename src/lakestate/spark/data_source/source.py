@@ -32,6 +32,7 @@ from lakestate.spark.data_source.reading.plan import spark_columns
 from lakestate.spark.data_source.reading.reader import schema_of
 from lakestate.spark.graph.partition_shuffle import shuffle_expressions
 from lakestate.spark.graph.schemas import spark_ddl
+from lakestate.spark.tasks.prompt_input import acknowledge_input
 from lakestate.spark.versions.data_sources import (
     DataSource,
     DataSourceStreamArrowWriter,
@@ -153,6 +154,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenMessage:
         """Write one partition, in a task."""
         assert self._plan is not None, "a writer is planned when it is pickled"
+        acknowledge_input()
         job, plan = self._job.open(), self._plan
         partition, batch = _current_task()
         parent, state_id = epoch_id(plan.epoch.parent), plan.epoch.state_id

@@ -21,6 +21,7 @@ from lakestate.observability.time_parts import BUILD, TASKS
 from lakestate.protocol.metadata import NamedBytes, SourceOffsets
 from lakestate.protocol.watermarks import source_watermark
 from lakestate.spark.checkpoint.offsets import read_engine_files, source_offsets
+from lakestate.spark.execution.arrow_batches import ArrowBatches
 from lakestate.spark.execution.combining import Combining
 from lakestate.spark.execution.compile import CompiledPipeline
 from lakestate.spark.execution.frames import EpochFrames, collect_reports
@@ -49,12 +50,15 @@ class EpochRunner:
         self._pipeline = pipeline
         self._directory = directory
         self._combining = Combining(pipeline)
+        self.arrow_batches = ArrowBatches()
         self.source_paths = SourcePaths(pipeline.graph.sources)
         """What file sources may have read."""
 
     def run(self, plan: EpochPlan, batch: SparkBatch | None) -> EpochResult:
         """Run the stages over a batch of Spark's, or over no rows if there is none."""
         times = RunTimes()
+        if batch is not None:
+            self.arrow_batches.apply(batch.frame.sparkSession)
         frames = EpochFrames(
             self._pipeline, plan, None if batch is None else batch.frame, self._combining.combined_first
         )
@@ -70,6 +74,7 @@ class EpochRunner:
         files = self._engine_files(plan, batch)
         rows = self._rows(reports, observed)
         self._combining.learn(reports, sum(rows.values()))
+        self.arrow_batches.learn(reports)
         times.lap(BUILD)
         return EpochResult(
             reports=tuple(reports),

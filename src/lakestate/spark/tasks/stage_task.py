@@ -20,6 +20,7 @@ from lakestate.coordinator.epoch_plan import EpochPlan
 from lakestate.errors import InvalidInputError
 from lakestate.job.state_backend import StateBackend
 from lakestate.runtime.subtask import StagePlan, SubtaskRun
+from lakestate.spark.tasks.prompt_input import acknowledge_input
 from lakestate.spark.tasks.task_errors import loading_error, record_errors
 
 REPORT = "__report"
@@ -98,6 +99,7 @@ class StageTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the subtask of this partition."""
         with record_errors():
+            acknowledge_input()
             stage, backend = self.code.load()
             subtask = SubtaskRun(stage, _partition_id(stage), self.plan, backend)
             exports = {export.link: export for export in self.exports}
