@@ -54,7 +54,9 @@ class SourcePaths:
 
     def _find_patterns(self) -> Iterator[PathPattern]:
         for source in self._sources:
-            for path in [*_FILE_SOURCE.findall(explain_plan(source.frame)), *source.file_paths]:
+            # The text holds each stage of the plan, and asking Spark about a path takes a tenth of a second.
+            told = dict.fromkeys(_FILE_SOURCE.findall(explain_plan(source.frame)))
+            for path in [*told, *source.file_paths]:
                 base, rest = split_pattern(path)
                 qualified = _qualify(source.frame.sparkSession, base)
                 if qualified is not None:
