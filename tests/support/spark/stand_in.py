@@ -135,7 +135,7 @@ class Conf(dict[str, str]):
     def unset(self, name: str) -> None:
         self.pop(name, None)
 
-    def isModifiable(self, name: str) -> bool:  # noqa: N802
+    def isModifiable(self, name: str) -> bool:
         return name in self
 
 
