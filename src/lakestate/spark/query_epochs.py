@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING
@@ -51,6 +52,7 @@ class QueryEpochs:
         self._listeners = listeners
         self._work = work
         self._is_prepared = False
+        self._prepared: SparkSession | None = None
         self._thread: int | None = None
         self.runner = EpochRunner(pipeline, directory)
         self.due = DueEpochs(
@@ -83,7 +85,10 @@ class QueryEpochs:
 
     def run_without_batch(self, ending: Ending = Ending.CONTINUE) -> None:
         """Run the next epoch without rows."""
-        with use_settings(self._pipeline.schemas.session):
+        session = self._pipeline.schemas.session
+        # The session of a query has them already, and its own limits of Arrow batches: stages hand rows on
+        # in this epoch too.
+        with nullcontext() if session is self._prepared else use_settings(session):
             self._work.raise_if_cancelled()
             self._run(None, self._driver.next_epoch(), ending)
 
@@ -123,5 +128,5 @@ class QueryEpochs:
         self.runner.arrow_batches.begin(session)
         # Compaction and epochs without rows use this session too: Spark keeps separate Python workers
         # for other settings, and starting those takes longer than a small epoch.
-        self._pipeline.schemas.session = session
+        self._pipeline.schemas.session = self._prepared = session
         self._is_prepared = True

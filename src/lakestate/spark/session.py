@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakestate.errors import InvalidInputError
+from lakestate.spark.execution.arrow_batches import RECORDS, RECORDS_MAX
 from lakestate.spark.execution.compile import CompiledPipeline
 from lakestate.spark.execution.source_paths import explain_plan
 from lakestate.spark.graph.nodes import SourceNode
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 SESSION_SETTINGS = {
     # Our plans leave nothing to adapt, and adaptive planning costs time in every epoch.
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+    RECORDS: str(RECORDS_MAX),
     # Otherwise Spark shuffles rows again before it groups those of a subtask by key, and undoes the routing.
     "spark.sql.requireAllClusterKeysForDistribution": "false",
     # A simplified traceback leaves out the frames of the operator's own code.

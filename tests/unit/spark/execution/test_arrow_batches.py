@@ -25,7 +25,7 @@ class Settings:
 
     def __init__(self, known: bool = True, **given: str) -> None:
         self.known = known
-        self.values = {name.replace("__", "."): value for name, value in given.items()}
+        self.values = given
         self.changes = 0
 
     def get(self, name: str, default: str | None) -> str | None:
